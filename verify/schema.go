@@ -1,0 +1,328 @@
+package verify
+
+// Schema names this version of the evidence. A changed meaning or unit gets a
+// new number; files of an older number stay readable or are refused by name.
+const Schema = "servebench/1"
+
+// The kinds of records, in the order in which a file may hold them: one
+// header, one corpus, then for each server its server record followed by its
+// configurations, then one trailer.
+const (
+	KindHeader        = "header"
+	KindCorpus        = "corpus"
+	KindServer        = "server"
+	KindPlan          = "plan"          // opens a configuration
+	KindRequest       = "request"       // one finished request, as its client saw it
+	KindServed        = "served"        // the same request, as the server saw it
+	KindMemory        = "memory"        // samples of the server's resident set
+	KindConfiguration = "configuration" // closes a configuration; one printed line
+	KindTrailer       = "trailer"
+)
+
+// Phases of a request. Only measured ones enter a metric.
+const (
+	PhaseWarmup   = "warmup"
+	PhaseMeasured = "measured"
+)
+
+// Unmeasured is what a field holds that names a quantity nobody measured. It
+// is never 0.
+const Unmeasured = "unmeasured"
+
+// Header opens a file: who ran what, on which machine, from which code.
+type Header struct {
+	Kind    string `json:"kind"`
+	Schema  string `json:"schema"`
+	Run     string `json:"run"`     // unique to the process
+	Started string `json:"started"` // wall time, RFC 3339 with ns, UTC; the only wall time but the trailer's
+	Clock   Clock  `json:"clock"`
+
+	Revision  string   `json:"revision"`         // git commit of the working tree, "" if there is none
+	CleanTree bool     `json:"clean_tree"`       // git status had nothing to say
+	Go        string   `json:"go"`               // runtime.Version of the measuring process
+	Modules   []Module `json:"modules"`          // as linked into the measuring process
+	Flags     []Flag   `json:"flags"`            // every flag and its value, set or default
+	HourlyUSD float64  `json:"hourly_usd"`       // an assumption; 0 where none was made
+	Energy    string   `json:"energy"`           // "unmeasured"
+	Host      Host     `json:"host"`             //
+	Warnings  []string `json:"warnings"`         // doubts known before the first request
+	Target    *Target  `json:"target,omitempty"` // a server that this process did not start
+}
+
+// Clock says how the stamps of a file are to be read: ns since a base that
+// lies before the first of them.
+type Clock struct {
+	Name    string `json:"name"`     // "CLOCK_MONOTONIC", or "process" where the server can't share it
+	BaseNS  int64  `json:"base_ns"`  // the named clock at stamp 0; 0 for "process"
+	ErrorNS int64  `json:"error_ns"` // BaseNS is known to within this
+}
+
+// Module is one Go module as read back from the binary's build information.
+type Module struct {
+	Path    string `json:"path"`
+	Version string `json:"version"`
+	Sum     string `json:"sum"`
+}
+
+// Flag is one flag of the test binary or of the benchmark.
+type Flag struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	Set   bool   `json:"set"` // by the user, not a default
+}
+
+// Host is the machine of the measuring process (and of a server that it
+// started). Fields that the system doesn't tell are empty or 0.
+type Host struct {
+	OS             string    `json:"os"`
+	Arch           string    `json:"arch"`
+	Kernel         string    `json:"kernel"`
+	CPU            string    `json:"cpu"`              // model name
+	CPUs           int       `json:"cpus"`             // online
+	AllowedCPUs    int       `json:"allowed_cpus"`     // in the process's affinity mask
+	Governor       string    `json:"governor"`         // scaling_governor of the first allowed CPU
+	CgroupCPUMax   string    `json:"cgroup_cpu_max"`   // cgroup v2 cpu.max
+	CgroupMemBytes int64     `json:"cgroup_mem_bytes"` // cgroup v2 memory.max, 0 for none
+	MemTotalBytes  int64     `json:"mem_total_bytes"`  //
+	MemFreeBytes   int64     `json:"mem_free_bytes"`   // MemAvailable at the start
+	Load           []float64 `json:"load"`             // 1, 5, 15 minutes at the start
+	MachineLock    bool      `json:"machine_lock"`     // this run held the machine-wide lock
+}
+
+// Target is a server named by its URL instead of started here.
+type Target struct {
+	URL     string `json:"url"` // without user information
+	API     string `json:"api"` // "completions" or "chat"
+	Model   string `json:"model"`
+	Proxied bool   `json:"proxied"`
+}
+
+// Corpus is the set of prompts of a file, each under its id. SHA256 is of the
+// corpus file: every prompt's canonical JSON with a newline after it.
+type Corpus struct {
+	Kind    string   `json:"kind"`
+	Name    string   `json:"name"`
+	Bytes   int64    `json:"bytes"`
+	SHA256  string   `json:"sha256"`
+	Prompts []Prompt `json:"prompts"`
+}
+
+// Prompt is one line of a corpus file. IDs are the model's own for Text,
+// nothing added; its length is the input axis.
+type Prompt struct {
+	ID     string  `json:"id"`
+	Input  int     `json:"input"` // len(IDs)
+	Warmup bool    `json:"warmup"`
+	Text   string  `json:"text"`
+	IDs    []int32 `json:"ids"`
+	SHA256 string  `json:"sha256"` // of Text's bytes
+}
+
+// Server is one server process, as it said of itself when it became ready.
+// For a Target most of it is empty.
+type Server struct {
+	Kind         string    `json:"kind"`
+	Server       int       `json:"server"` // counts from 1 in the file
+	ReadyNS      int64     `json:"ready_ns"`
+	PID          int       `json:"pid"`
+	Binary       File      `json:"binary"`
+	Go           string    `json:"go"`
+	Libraries    []Library `json:"libraries"` // versions as the libraries report them
+	IntraThreads int       `json:"intra_threads"`
+	InterThreads int       `json:"inter_threads"`
+	Spinning     bool      `json:"spinning"`
+	HugePages    string    `json:"huge_pages"` // what was asked of the kernel, "" for nothing
+	Slots        int       `json:"slots"`
+	ContextLimit int       `json:"context_limit"` // tokens, prompt and answer together
+	LoadNS       int64     `json:"load_ns"`       // from process start to ready
+	Model        Model     `json:"model"`
+}
+
+// Library is a native library with the version that it reports at run time.
+type Library struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	File    File   `json:"file"`
+}
+
+// Model is what answers: where it came from and every file that was loaded.
+type Model struct {
+	ID         string `json:"id"`
+	Source     string `json:"source"`   // a public name: a model page, a package and version
+	Revision   string `json:"revision"` // the source's own, "" if it has none
+	Precision  string `json:"precision"`
+	Parameters int64  `json:"parameters"`
+	Vocabulary int    `json:"vocabulary"`
+	Files      []File `json:"files"`
+}
+
+// File is a file by content. Name is a base name, never a path.
+type File struct {
+	Name   string `json:"name"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"` // 64 hexadecimal digits, lower case
+}
+
+// Plan opens a configuration: what is about to be measured.
+type Plan struct {
+	Kind         string   `json:"kind"`
+	Config       int      `json:"config"` // counts from 1 in the file
+	Server       int      `json:"server"`
+	Name         string   `json:"name"`       // of the benchmark, without the GOMAXPROCS suffix
+	Axes         []Axis   `json:"axes"`       // in the order of the name
+	Repetition   int      `json:"repetition"` // of this name and GOMAXPROCS in this file, from 1
+	GOMAXPROCS   int      `json:"gomaxprocs"` // of the measuring process
+	Load         Load     `json:"load"`       //
+	Prompts      []string `json:"prompts"`    // of one pass
+	Warmups      []string `json:"warmups"`    // before the first pass
+	OutputTokens int      `json:"output_tokens"`
+	ExactOutput  bool     `json:"exact_output"` // a shorter answer is a failure
+	PlannedNS    int64    `json:"planned_ns"`   // when this record was made
+}
+
+// Axis is one key=value of a benchmark's name.
+type Axis struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// Load is how requests arrive. "closed": Conc clients, each sends its next
+// request when its last has ended.
+type Load struct {
+	Kind string `json:"kind"`
+	Conc int    `json:"conc"`
+}
+
+// Request is one request as its client saw it. All stamps are ns on the
+// file's clock; an absent stamp is a moment that never came.
+type Request struct {
+	Kind         string   `json:"kind"`
+	Config       int      `json:"config"`
+	ID           string   `json:"id"` // unique in the file; sent as X-Request-Id
+	Phase        string   `json:"phase"`
+	Pass         int      `json:"pass"`   // from 0
+	Client       int      `json:"client"` // from 0, below Load.Conc
+	Prompt       string   `json:"prompt"` // id in the corpus
+	OutputTokens int      `json:"output_tokens"`
+	ScheduledNS  int64    `json:"scheduled_ns"`           // due; in closed loop when the client became free
+	StartNS      int64    `json:"start_ns"`               // just before the connection is made
+	ConnectedNS  int64    `json:"connected_ns,omitempty"` // a connection is there
+	SentNS       int64    `json:"sent_ns,omitempty"`      // the request is written
+	HeadersNS    int64    `json:"headers_ns,omitempty"`   // first byte of the response
+	EventNS      []int64  `json:"event_ns,omitempty"`     // arrival of each event
+	EventKinds   string   `json:"event_kinds,omitempty"`  // one EventKind letter for each event
+	EventIDs     []int    `json:"event_ids,omitempty"`    // token ids in each event; absent if the server gave none
+	PromptIDs    []int32  `json:"prompt_ids,omitempty"`   // as the server returned them
+	TokenIDs     []int32  `json:"token_ids,omitempty"`    // as the server returned them
+	Text         string   `json:"text,omitempty"`         // the answer, joined
+	Reasoning    string   `json:"reasoning,omitempty"`    //
+	EndNS        int64    `json:"end_ns"`                 // end of the body, or the failure
+	Status       int      `json:"status,omitempty"`       // of HTTP
+	Finish       string   `json:"finish,omitempty"`       // finish_reason
+	Usage        *Usage   `json:"usage,omitempty"`        //
+	Reused       bool     `json:"reused,omitempty"`       // the connection had served a request before
+	Failure      *Failure `json:"failure,omitempty"`
+}
+
+// The kinds of events, one letter each in Request.EventKinds.
+const (
+	EventContent   = 'c' // carries generated text or ids of the answer
+	EventReasoning = 'r' // carries generated reasoning
+	EventTool      = 't' // carries a generated tool call
+	EventOther     = 'o' // role, finish reason, usage, empty delta: no token
+	EventError     = 'e' // an error object
+	EventDone      = 'd' // [DONE]
+)
+
+// Usage is the server's own count. A nil CachedTokens was not reported.
+type Usage struct {
+	PromptTokens     int  `json:"prompt_tokens"`
+	CompletionTokens int  `json:"completion_tokens"`
+	CachedTokens     *int `json:"cached_tokens,omitempty"`
+}
+
+// Failure says why a request failed. Classes are the Fail constants.
+type Failure struct {
+	Class   string `json:"class"`
+	Message string `json:"message"`
+}
+
+// The classes of failures.
+const (
+	FailConnect  = "connect"  // no connection
+	FailWrite    = "write"    // the request could not be sent
+	FailStatus   = "status"   // an HTTP status other than 200
+	FailReply    = "reply"    // not an event stream, compressed, not readable
+	FailStream   = "stream"   // the stream broke off: reset, truncated, no end
+	FailServer   = "server"   // an error object in the stream
+	FailStall    = "stall"    // nothing arrived within the idle limit
+	FailEmpty    = "empty"    // a proper end, but no token
+	FailShort    = "short"    // another number of tokens than asked for
+	FailPrompt   = "prompt"   // the prompt's ids or their number differ
+	FailUsage    = "usage"    // the server's count contradicts its stream
+	FailCanceled = "canceled" // the run was ended from outside
+)
+
+// Served is one request as the server saw it: a line of the server's own
+// log, there with Config 0 and stamps on the absolute clock, in the evidence
+// with stamps on the file's clock.
+type Served struct {
+	Kind      string  `json:"kind"`
+	Config    int     `json:"config"`
+	ID        string  `json:"id"`                   // the client's X-Request-Id, or the server's own
+	ArrivalNS int64   `json:"arrival_ns"`           // the handler has the request's head
+	QueuedNS  int64   `json:"queued_ns,omitempty"`  // the body is read and tokenized
+	SlotNS    int64   `json:"slot_ns,omitempty"`    // the slot is this request's
+	ReleaseNS int64   `json:"release_ns,omitempty"` // the slot is free again
+	PromptIDs []int32 `json:"prompt_ids,omitempty"`
+	TokenIDs  []int32 `json:"token_ids,omitempty"`
+	TokenNS   []int64 `json:"token_ns,omitempty"` // the id is known, its event not yet written
+	Steps     int     `json:"steps"`              // runs of the model: one prefill, then one a token
+	Error     string  `json:"error,omitempty"`
+}
+
+// Memory holds samples of a server's resident set during a configuration.
+type Memory struct {
+	Kind     string  `json:"kind"`
+	Config   int     `json:"config"`
+	TimeNS   []int64 `json:"time_ns"`
+	RSSBytes []int64 `json:"rss_bytes"`
+}
+
+// Configuration closes a configuration: what was printed, or why nothing was.
+type Configuration struct {
+	Kind         string   `json:"kind"`
+	Config       int      `json:"config"`
+	Passes       int      `json:"passes"`
+	Measured     int      `json:"measured"` // requests, failed ones too
+	Failed       int      `json:"failed"`   // of the measured
+	WarmupFailed int      `json:"warmup_failed"`
+	Tokens       int64    `json:"tokens"`     // of measured requests
+	BeginNS      int64    `json:"begin_ns"`   // first measured start
+	EndNS        int64    `json:"end_ns"`     // last measured token's arrival
+	PeakBytes    int64    `json:"peak_bytes"` // the kernel's own peak of the server since the plan; 0 where PeakSource is "unmeasured"
+	PeakSource   string   `json:"peak_source"`
+	Metrics      []Metric `json:"metrics"` // none if invalid
+	Valid        bool     `json:"valid"`
+	Reasons      []string `json:"reasons"` // why it isn't valid
+}
+
+// Metric is one reported number with its unit as on the benchmark line.
+type Metric struct {
+	Unit  string  `json:"unit"`
+	Value float64 `json:"value"`
+}
+
+// Trailer closes a file. SHA256 is of every byte before its own line.
+type Trailer struct {
+	Kind           string `json:"kind"`
+	Ended          string `json:"ended"` // wall time
+	EndNS          int64  `json:"end_ns"`
+	Records        int    `json:"records"` // before this one
+	Configurations int    `json:"configurations"`
+	Invalid        int    `json:"invalid"` // of them
+	Requests       int    `json:"requests"`
+	Failed         int    `json:"failed"`
+	Tokens         int64  `json:"tokens"`
+	SHA256         string `json:"sha256"`
+}
