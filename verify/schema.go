@@ -133,8 +133,9 @@ type Server struct {
 	Spinning     bool      `json:"spinning"`
 	HugePages    string    `json:"huge_pages"` // what was asked of the kernel, "" for nothing
 	Slots        int       `json:"slots"`
-	ContextLimit int       `json:"context_limit"` // tokens, prompt and answer together
-	LoadNS       int64     `json:"load_ns"`       // from process start to ready
+	ContextLimit int       `json:"context_limit"`  // tokens, prompt and answer together
+	LoadNS       int64     `json:"load_ns"`        // from process start to ready
+	ClockErrorNS int64     `json:"clock_error_ns"` // its stamps are on CLOCK_MONOTONIC to within this
 	Model        Model     `json:"model"`
 }
 
@@ -299,7 +300,7 @@ type Configuration struct {
 	WarmupFailed int      `json:"warmup_failed"`
 	Tokens       int64    `json:"tokens"`     // of measured requests
 	BeginNS      int64    `json:"begin_ns"`   // first measured start
-	EndNS        int64    `json:"end_ns"`     // last measured token's arrival
+	EndNS        int64    `json:"end_ns"`     // last measured end
 	PeakBytes    int64    `json:"peak_bytes"` // the kernel's own peak of the server since the plan; 0 where PeakSource is "unmeasured"
 	PeakSource   string   `json:"peak_source"`
 	Metrics      []Metric `json:"metrics"` // none if invalid

@@ -1,0 +1,197 @@
+package verify
+
+import (
+	"math"
+	"slices"
+)
+
+// The metrics, by the unit that names each on a benchmark line. Every value
+// is a pure function of recorded integers, and its arithmetic gives the same
+// bits on every machine: integers as far as they go, and no product next to a
+// sum that a compiler might fuse.
+const (
+	UnitTTFT50     = "ttft-p50-s"  // start to first token's arrival, median, s
+	UnitTPOT50     = "tpot-p50-ms" // (last - first token)/(tokens - 1), median over requests, ms
+	UnitE2E95      = "p95-s"       // start to last token's arrival, 95th percentile, s
+	UnitThroughput = "tok/s"       // measured tokens / (last end - first start)
+	UnitPeak       = "rss-peak-B"  // resident set of the server, its peak during the configuration
+	UnitCost       = "usd/Mtok"    // assumed price of an hour / tokens of an hour
+)
+
+// HigherIsBetter says in which direction a unit improves.
+func HigherIsBetter(unit string) bool { return unit == UnitThroughput }
+
+// Percentile returns 100 times the percentile of sorted, linearly
+// interpolated between closest ranks (numpy's default; definition 7 of
+// Hyndman and Fan, 1996): exact, since it stays an integer. percent is 0 to
+// 100. ok is false for an empty slice, which has no percentile. Values must
+// stay below 2^63/100, which for ns is almost three years.
+func Percentile(sorted []int64, percent int) (hundredths int64, ok bool) {
+	if len(sorted) == 0 {
+		return 0, false
+	}
+	rank := int64(percent) * int64(len(sorted)-1)
+	low, part := rank/100, rank%100
+	hundredths = sorted[low] * 100
+	if part != 0 {
+		hundredths += (sorted[low+1] - sorted[low]) * part
+	}
+	return hundredths, true
+}
+
+// PercentileFloat is Percentile for values that are no integers.
+func PercentileFloat(sorted []float64, percent int) (value float64, ok bool) {
+	if len(sorted) == 0 {
+		return 0, false
+	}
+	rank := percent * (len(sorted) - 1)
+	low, part := rank/100, rank%100
+	value = sorted[low]
+	if part != 0 {
+		step := float64((sorted[low+1] - sorted[low]) * float64(part))
+		value += float64(step / 100)
+	}
+	return value, true
+}
+
+// FirstTokenNS is the arrival of the first event that carries a generated
+// token of any kind, and LastTokenNS that of the last; ok is false if none
+// does.
+func (r *Request) FirstTokenNS() (ns int64, ok bool) {
+	for i := range r.EventKinds {
+		if carriesToken(r.EventKinds[i]) {
+			return r.EventNS[i], true
+		}
+	}
+	return 0, false
+}
+
+// LastTokenNS: see FirstTokenNS.
+func (r *Request) LastTokenNS() (ns int64, ok bool) {
+	for i := len(r.EventKinds) - 1; i >= 0; i-- {
+		if carriesToken(r.EventKinds[i]) {
+			return r.EventNS[i], true
+		}
+	}
+	return 0, false
+}
+
+func carriesToken(kind byte) bool {
+	return kind == EventContent || kind == EventReasoning || kind == EventTool
+}
+
+// Tokens is the number of generated tokens: ids where the server gives them,
+// else its own count; known is false where it gives neither.
+func (r *Request) Tokens() (n int, known bool) {
+	switch {
+	case r.EventIDs != nil:
+		return len(r.TokenIDs), true
+	case r.Usage != nil:
+		return r.Usage.CompletionTokens, true
+	}
+	return 0, false
+}
+
+// TTFT is start to first token's arrival in ns.
+func (r *Request) TTFT() (ns int64, ok bool) {
+	first, ok := r.FirstTokenNS()
+	return first - r.StartNS, ok
+}
+
+// E2E is start to last token's arrival in ns.
+func (r *Request) E2E() (ns int64, ok bool) {
+	last, ok := r.LastTokenNS()
+	return last - r.StartNS, ok
+}
+
+// TPOT is (last - first token's arrival)/(tokens - 1) in ns, undefined below
+// two tokens.
+func (r *Request) TPOT() (ns float64, ok bool) {
+	n, known := r.Tokens()
+	if !known || n < 2 {
+		return 0, false
+	}
+	first, ok := r.FirstTokenNS()
+	if !ok {
+		return 0, false
+	}
+	last, _ := r.LastTokenNS()
+	return float64(last-first) / float64(n-1), true
+}
+
+// Summary holds what the metrics of a configuration are made of. Add each
+// request; failed ones and warmups are told apart here, in one place.
+type Summary struct {
+	Measured     int   // requests, failed ones too
+	Failed       int   // of the measured
+	WarmupFailed int   //
+	Tokens       int64 // of measured requests
+	BeginNS      int64 // first measured start
+	EndNS        int64 // last measured end
+
+	ttft, e2e []int64
+	tpot      []float64
+	unknown   int // measured and not failed, yet of unknown length
+}
+
+// Add takes a finished request. It keeps no reference to it.
+func (s *Summary) Add(r *Request) {
+	if r.Phase != PhaseMeasured {
+		if r.Failure != nil {
+			s.WarmupFailed++
+		}
+		return
+	}
+	if s.Measured == 0 || r.StartNS < s.BeginNS {
+		s.BeginNS = r.StartNS
+	}
+	s.EndNS = max(s.EndNS, r.EndNS)
+	s.Measured++
+	n, known := r.Tokens()
+	s.Tokens += int64(n)
+	if r.Failure != nil {
+		s.Failed++
+		return
+	}
+	if !known {
+		s.unknown++
+	}
+	if ns, ok := r.TTFT(); ok {
+		s.ttft = append(s.ttft, ns)
+	}
+	if ns, ok := r.E2E(); ok {
+		s.e2e = append(s.e2e, ns)
+	}
+	if ns, ok := r.TPOT(); ok {
+		s.tpot = append(s.tpot, ns)
+	}
+}
+
+// Metrics returns the numbers of a configuration in the order of their
+// units. peakBytes is 0 where memory isn't claimed, hourlyUSD where no price
+// is assumed. An undefined metric is absent.
+func (s *Summary) Metrics(peakBytes int64, hourlyUSD float64) []Metric {
+	var out []Metric
+	add := func(unit string, value float64, ok bool) {
+		if ok && !math.IsInf(value, 0) && !math.IsNaN(value) {
+			out = append(out, Metric{unit, value})
+		}
+	}
+	slices.Sort(s.ttft)
+	slices.Sort(s.e2e)
+	slices.Sort(s.tpot)
+	duration := s.EndNS - s.BeginNS
+	counted := s.unknown == 0 && s.Tokens > 0 && duration > 0
+
+	h, ok := Percentile(s.e2e, 95)
+	add(UnitE2E95, float64(h)/1e11, ok)
+	add(UnitPeak, float64(peakBytes), peakBytes > 0)
+	add(UnitThroughput, float64(s.Tokens*1e9)/float64(duration), counted)
+	tpot, ok := PercentileFloat(s.tpot, 50)
+	add(UnitTPOT50, tpot/1e6, ok && s.unknown == 0)
+	h, ok = Percentile(s.ttft, 50)
+	add(UnitTTFT50, float64(h)/1e11, ok)
+	price := float64(hourlyUSD * float64(duration))
+	add(UnitCost, price/float64(s.Tokens*3_600_000), counted && hourlyUSD > 0)
+	return out
+}
