@@ -1,0 +1,61 @@
+package smol
+
+import (
+	"fmt"
+	"syscall"
+	"unsafe"
+)
+
+// buffers is the memory that the graph's inputs and outputs are bound to. It
+// lies outside Go's heap, since ONNX Runtime keeps pointers into it between
+// calls, and is resident only where it has been written: a large context
+// costs nothing until it is used.
+type buffers struct {
+	block   []byte
+	prompt  []int64     // ids of a prompt, as long as the context
+	last    []int64     // the one id of a step
+	seqlens []int32     // the one sequence's length without its last token
+	total   []int32     // the one sequence's length
+	next    []int64     // the answer
+	caches  [][]float32 // key and value of layer 0, of layer 1, …
+}
+
+const pageSize = 4096
+
+func newBuffers(s shape, context int) (*buffers, error) {
+	cacheLen := s.kvHeads * context * s.headDim
+	size := 4*pageSize + round(context*8) + 2*s.layers*round(cacheLen*4)
+	block, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		return nil, fmt.Errorf("smol: %d bytes for a context of %d tokens: %w", size, context, err)
+	}
+	smallPages(block)
+	b := &buffers{block: block}
+	rest := block
+	take := func(bytes int) unsafe.Pointer {
+		p := unsafe.Pointer(unsafe.SliceData(rest))
+		rest = rest[round(bytes):]
+		return p
+	}
+	b.last = unsafe.Slice((*int64)(take(8)), 1)
+	b.seqlens = unsafe.Slice((*int32)(take(4)), 1)
+	b.total = unsafe.Slice((*int32)(take(4)), 1)
+	b.next = unsafe.Slice((*int64)(take(8)), 1)
+	b.prompt = unsafe.Slice((*int64)(take(context*8)), context)
+	for range 2 * s.layers {
+		b.caches = append(b.caches, unsafe.Slice((*float32)(take(cacheLen*4)), cacheLen))
+	}
+	return b, nil
+}
+
+// close unmaps the block; nothing may be bound to it any more.
+func (b *buffers) close() error {
+	block := b.block
+	*b = buffers{}
+	if block == nil {
+		return nil
+	}
+	return syscall.Munmap(block)
+}
+
+func round(bytes int) int { return (bytes + pageSize - 1) &^ (pageSize - 1) }
