@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"syscall"
 	"unsafe"
+
+	"servebench/smol/graph"
 )
 
 // buffers is the memory that the graph's inputs and outputs are bound to. It
@@ -22,9 +24,9 @@ type buffers struct {
 
 const pageSize = 4096
 
-func newBuffers(s shape, context int) (*buffers, error) {
-	cacheLen := s.kvHeads * context * s.headDim
-	size := 4*pageSize + round(context*8) + 2*s.layers*round(cacheLen*4)
+func newBuffers(c graph.Config, context int) (*buffers, error) {
+	cacheLen := c.KVHeads * context * c.HeadDim
+	size := 4*pageSize + round(context*8) + 2*c.Layers*round(cacheLen*4)
 	block, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		return nil, fmt.Errorf("smol: %d bytes for a context of %d tokens: %w", size, context, err)
@@ -42,7 +44,7 @@ func newBuffers(s shape, context int) (*buffers, error) {
 	b.total = unsafe.Slice((*int32)(take(4)), 1)
 	b.next = unsafe.Slice((*int64)(take(8)), 1)
 	b.prompt = unsafe.Slice((*int64)(take(context*8)), context)
-	for range 2 * s.layers {
+	for range 2 * c.Layers {
 		b.caches = append(b.caches, unsafe.Slice((*float32)(take(cacheLen*4)), cacheLen))
 	}
 	return b, nil

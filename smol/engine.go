@@ -21,11 +21,14 @@
 package smol
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 
+	"servebench/smol/graph"
 	"servebench/sse"
 	"servebench/verify"
 )
@@ -61,7 +64,7 @@ func Load(dir string, opts Options) (_ *Engine, err error) {
 	if err != nil {
 		return nil, err
 	}
-	opts, err = opts.resolve(m.shape.context)
+	opts, err = opts.resolve(m.Context)
 	if err != nil {
 		return nil, err
 	}
@@ -74,32 +77,36 @@ func Load(dir string, opts Options) (_ *Engine, err error) {
 	if opts.Library, err = filepath.EvalSymlinks(opts.Library); err != nil {
 		return nil, fmt.Errorf("smol: ONNX Runtime: %w: run  go run ./smol/setup", err)
 	}
-	e := &Engine{limits: sse.Limits{Context: opts.Context, Vocabulary: m.model.Vocabulary, EOS: m.eos}}
+	e := &Engine{limits: sse.Limits{Context: opts.Context, Vocabulary: m.Vocabulary, EOS: m.EOS}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.Close())
 		}
 	}()
-	if e.tok, err = newTokenizer(m.tokenizer, m.model.Vocabulary); err != nil {
-		return nil, fmt.Errorf("smol: %s: %w", filepath.Join(dir, tokenizerFile), err)
+	config, err := os.ReadFile(filepath.Join(dir, graph.TokenizerFile))
+	if err != nil {
+		return nil, fmt.Errorf("smol: %w", err)
 	}
-	if e.buffers, err = newBuffers(m.shape, opts.Context); err != nil {
+	if e.tok, err = newTokenizer(config, m.Vocabulary); err != nil {
+		return nil, fmt.Errorf("smol: %s: %w", filepath.Join(dir, graph.TokenizerFile), err)
+	}
+	if e.buffers, err = newBuffers(m.Config(), opts.Context); err != nil {
 		return nil, err
 	}
 	before, err := mappings()
 	if err != nil {
 		return nil, err
 	}
-	config := sessionConfig{
+	if e.session, err = newSession(sessionConfig{
 		library:  opts.Library,
-		graph:    filepath.Join(dir, graphFile),
-		shape:    m.shape,
+		graph:    filepath.Join(dir, graph.GraphFile),
+		kvHeads:  m.KVHeads,
+		headDim:  m.HeadDim,
 		context:  opts.Context,
 		threads:  opts.IntraThreads,
 		spinning: opts.Spinning.or(true),
 		entries:  opts.entries,
-	}
-	if e.session, err = newSession(config, e.buffers); err != nil {
+	}, e.buffers); err != nil {
 		return nil, err
 	}
 	e.info = verify.Server{
@@ -108,7 +115,7 @@ func Load(dir string, opts Options) (_ *Engine, err error) {
 		Spinning:     e.session.spinning(),
 		Slots:        1,
 		ContextLimit: opts.Context,
-		Model:        m.model,
+		Model:        modelRecord(m),
 	}
 	if opts.HugePages.or(hugePagesDefault) {
 		if _, err := hugePages(before); err != nil {
@@ -116,12 +123,12 @@ func Load(dir string, opts Options) (_ *Engine, err error) {
 		}
 		e.info.HugePages = "madvise collapse"
 	}
-	runtime, err := hashFile(loadedLibrary(opts.Library))
+	runtime, err := graph.HashFile(context.Background(), loadedLibrary(opts.Library), nil)
 	if err != nil {
 		return nil, fmt.Errorf("smol: ONNX Runtime: %w", err)
 	}
 	e.info.Libraries = []verify.Library{
-		{Name: "onnxruntime", Version: e.session.version(), File: runtime},
+		{Name: "onnxruntime", Version: e.session.version(), File: verify.File(runtime)},
 	}
 	// What loading left behind would count into the peak for no use.
 	debug.FreeOSMemory()

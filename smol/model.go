@@ -1,26 +1,14 @@
 package smol
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
+	"context"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 
+	"servebench/smol/graph"
 	"servebench/verify"
 )
 
-// The files of a model's directory.
-const (
-	graphFile     = "model.onnx"
-	tokenizerFile = "tokenizer.json"
-)
-
-// The graph's inputs and outputs.
+// The graph's inputs and outputs, as package graph writes them.
 const (
 	inputIDs     = "input_ids"             // int64 [1, sequence]
 	inputSeqlens = "seqlens_k"             // int32 [1]: the total less one
@@ -36,88 +24,42 @@ func cacheNames(i int) (past, present string) {
 	return fmt.Sprintf("past_%s.%d", kind, i/2), fmt.Sprintf("present_%s.%d", kind, i/2)
 }
 
-// shape holds the numbers of a model that its caches depend on.
-type shape struct {
-	layers, kvHeads, headDim int
-	context                  int // positions that the graph has angles for
-}
-
 // sessionConfig is what a session is opened with.
 type sessionConfig struct {
-	shape
-	library, graph string
-	context        int // of the caches, in tokens
-	threads        int
-	spinning       bool
-	entries        [][2]string
+	library, graph   string // paths
+	kvHeads, headDim int
+	context          int // tokens that the caches hold
+	threads          int
+	spinning         bool
+	entries          [][2]string
 }
 
-// model is a model's directory, read and held against its manifest.
-type model struct {
-	shape     shape
-	eos       int32
-	model     verify.Model
-	tokenizer []byte // contents of tokenizer.json
+// readModel reads the manifest of the model in dir and holds every file
+// against its size and SHA-256, so that what it says of them is what was
+// loaded and not what should have been.
+func readModel(dir string) (*graph.Manifest, error) {
+	m, err := graph.ReadManifest(dir)
+	if err != nil {
+		return nil, fmt.Errorf("smol: %w", err)
+	}
+	if err := m.Verify(context.Background(), dir, nil); err != nil {
+		return nil, fmt.Errorf("smol: %w", err)
+	}
+	return m, nil
 }
 
-func readModel(dir string) (*model, error) {
-	m := &model{shape: shape{30, 3, 64, 8192}, eos: 2, model: verify.Model{Vocabulary: 49152}}
-	for _, n := range []string{graphFile, "model.onnx.data", tokenizerFile} {
-		f, err := hashFile(filepath.Join(dir, n))
-		if err != nil {
-			return nil, err
-		}
-		m.model.Files = append(m.model.Files, f)
+// modelRecord is m as a server tells it.
+func modelRecord(m *graph.Manifest) verify.Model {
+	r := verify.Model{
+		ID:         m.ID,
+		Source:     m.Source,
+		Revision:   m.Revision,
+		Precision:  m.Precision,
+		Parameters: m.Parameters,
+		Vocabulary: m.Vocabulary,
 	}
-	var err error
-	m.tokenizer, err = os.ReadFile(filepath.Join(dir, tokenizerFile))
-	return m, err
-}
-
-// checkFile holds the file at path against want, whose cause of a difference
-// it names: sizes first, since a hash alone doesn't tell a pointer from a
-// damaged file.
-func checkFile(path string, want verify.File) error {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("smol: %s is missing: run  go run ./smol/setup", path)
+	for _, f := range m.Files {
+		r.Files = append(r.Files, verify.File(f))
 	}
-	if err != nil {
-		return fmt.Errorf("smol: %w", err)
-	}
-	if info.Size() != want.Bytes {
-		head := make([]byte, 64)
-		if f, err := os.Open(path); err == nil {
-			n, _ := io.ReadFull(f, head)
-			head = head[:n]
-			f.Close()
-		}
-		if bytes.HasPrefix(head, []byte("version https://git-lfs")) {
-			return fmt.Errorf("smol: %s is a Git LFS pointer and not the file itself: run  git lfs pull  where it came from, or  go run ./smol/setup", path)
-		}
-		return fmt.Errorf("smol: %s has %d bytes, want %d: remove it and run  go run ./smol/setup", path, info.Size(), want.Bytes)
-	}
-	got, err := hashFile(path)
-	if err != nil {
-		return fmt.Errorf("smol: %w", err)
-	}
-	if got.SHA256 != want.SHA256 {
-		return fmt.Errorf("smol: %s has sha256 %s, want %s: remove it and run  go run ./smol/setup", path, got.SHA256, want.SHA256)
-	}
-	return nil
-}
-
-// hashFile returns the file at path by content.
-func hashFile(path string) (verify.File, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return verify.File{}, err
-	}
-	defer f.Close()
-	h := sha256.New()
-	n, err := io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{f}, make([]byte, 1<<20))
-	if err != nil {
-		return verify.File{}, err
-	}
-	return verify.File{Name: filepath.Base(path), Bytes: n, SHA256: hex.EncodeToString(h.Sum(nil))}, nil
+	return r
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 )
 
 // interThreads is how many operators run at once: the graph is one chain.
@@ -78,3 +79,24 @@ func (o Options) resolve(modelContext int) (Options, error) {
 }
 
 func fallbackCPUs() int { return runtime.NumCPU() }
+
+var toggleNames = [...]string{Default: "default", On: "on", Off: "off"}
+
+// MarshalText writes "default", "on" or "off".
+func (t Toggle) MarshalText() ([]byte, error) {
+	if int(t) >= len(toggleNames) {
+		return nil, fmt.Errorf("smol: Toggle %d, want %d to %d", t, Default, Off)
+	}
+	return []byte(toggleNames[t]), nil
+}
+
+// UnmarshalText reads what MarshalText writes, so that a Toggle can be a
+// command's flag.
+func (t *Toggle) UnmarshalText(text []byte) error {
+	i := slices.Index(toggleNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("smol: %q, want default, on or off", text)
+	}
+	*t = Toggle(i)
+	return nil
+}
