@@ -1,0 +1,187 @@
+package sse
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// capture is a connection that keeps what it reads with the moment at which
+// each read returned. The stamp is taken straight after the system call and
+// before anybody looks at the bytes; HTTP, events and JSON are parsed from
+// the kept bytes when the stream has ended.
+type capture struct {
+	net.Conn
+	clock *Clock
+	idle  time.Duration
+
+	mu    sync.Mutex
+	bytes []byte
+	reads []readMark
+}
+
+// readMark says that the first End bytes were there at NS.
+type readMark struct {
+	end int
+	ns  int64
+}
+
+func (c *capture) Read(p []byte) (int, error) {
+	if c.idle > 0 {
+		c.Conn.SetReadDeadline(time.Now().Add(c.idle))
+	}
+	n, err := c.Conn.Read(p)
+	ns := c.clock.Now()
+	if n > 0 {
+		c.mu.Lock()
+		c.bytes = append(c.bytes, p[:n]...)
+		c.reads = append(c.reads, readMark{len(c.bytes), ns})
+		c.mu.Unlock()
+	}
+	return n, err
+}
+
+// reset forgets what an earlier request read.
+func (c *capture) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bytes, c.reads = nil, nil
+}
+
+func (c *capture) take() (raw []byte, reads []readMark) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bytes, c.reads
+}
+
+// received is a raw HTTP/1 response, taken apart as far as it goes.
+type received struct {
+	status int
+	body   []byte
+	spans  []span // where the body's bytes stand in the raw ones, in order
+	end    error  // nil if a chunked body has its last chunk, or it isn't chunked
+}
+
+type span struct{ body, raw int }
+
+var errNoHead = errors.New("no response head")
+
+// parseReceived finds status and body in raw. Interim (1xx) responses are
+// skipped. Content-Length isn't enforced here; net/http has done it.
+func parseReceived(raw []byte) (received, error) {
+	var r received
+	pos := 0
+	for {
+		head, length := cutHead(raw[pos:])
+		if length == 0 {
+			return r, errNoHead
+		}
+		pos += length
+		line, fields, _ := bytes.Cut(head, []byte("\n"))
+		parts := bytes.Fields(line)
+		if len(parts) < 2 || !bytes.HasPrefix(parts[0], []byte("HTTP/1.")) {
+			return r, fmt.Errorf("status line %q", line)
+		}
+		status, err := strconv.Atoi(string(parts[1]))
+		if err != nil {
+			return r, fmt.Errorf("status line %q", line)
+		}
+		if status/100 == 1 {
+			continue
+		}
+		r.status = status
+		if !isChunked(fields) {
+			r.body = raw[pos:]
+			r.spans = []span{{0, pos}}
+			return r, nil
+		}
+		r.end = r.unchunk(raw, pos)
+		return r, nil
+	}
+}
+
+// cutHead returns the lines up to the first empty one, and the length with it.
+func cutHead(raw []byte) (head []byte, length int) {
+	for pos := 0; pos < len(raw); {
+		end := bytes.IndexByte(raw[pos:], '\n')
+		if end < 0 {
+			return nil, 0
+		}
+		line := raw[pos : pos+end]
+		if len(line) == 0 || len(line) == 1 && line[0] == '\r' {
+			return raw[:pos], pos + end + 1
+		}
+		pos += end + 1
+	}
+	return nil, 0
+}
+
+func isChunked(fields []byte) bool {
+	for line := range bytes.Lines(fields) {
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		if bytes.EqualFold(bytes.TrimSpace(name), []byte("transfer-encoding")) {
+			return bytes.Contains(bytes.ToLower(value), []byte("chunked"))
+		}
+	}
+	return false
+}
+
+var errNoLastChunk = errors.New("the last chunk is missing")
+
+func (r *received) unchunk(raw []byte, pos int) error {
+	for {
+		end := bytes.IndexByte(raw[pos:], '\n')
+		if end < 0 {
+			return errNoLastChunk
+		}
+		line := bytes.TrimSpace(raw[pos : pos+end])
+		if semicolon := bytes.IndexByte(line, ';'); semicolon >= 0 {
+			line = bytes.TrimSpace(line[:semicolon])
+		}
+		size, err := strconv.ParseUint(string(line), 16, 31)
+		if err != nil {
+			return fmt.Errorf("chunk size %q", line)
+		}
+		pos += end + 1
+		if size == 0 {
+			return nil
+		}
+		stop := min(pos+int(size), len(raw))
+		r.spans = append(r.spans, span{len(r.body), pos})
+		r.body = append(r.body, raw[pos:stop]...)
+		if stop-pos < int(size) {
+			return errNoLastChunk
+		}
+		pos = stop
+		switch { // the CRLF after the data
+		case bytes.HasPrefix(raw[pos:], []byte("\r\n")):
+			pos += 2
+		case bytes.HasPrefix(raw[pos:], []byte("\n")):
+			pos++
+		}
+	}
+}
+
+// arrivals maps growing offsets into the body to the moments at which the
+// bytes before them were there.
+type arrivals struct {
+	spans []span
+	reads []readMark
+}
+
+// at returns when the first n bytes of the body had arrived. n must not fall
+// from one call to the next.
+func (a *arrivals) at(n int) int64 {
+	for len(a.spans) > 1 && a.spans[1].body < n {
+		a.spans = a.spans[1:]
+	}
+	raw := a.spans[0].raw + n - a.spans[0].body
+	for len(a.reads) > 1 && a.reads[0].end < raw {
+		a.reads = a.reads[1:]
+	}
+	return a.reads[0].ns
+}
