@@ -47,7 +47,7 @@ func (b *builder) node(op, domain string, in, out []string, attrs ...attribute) 
 	b.nodes = appendMessage(b.nodes, 1, nodeProto(op, domain, in, out, attrs))
 }
 
-func (b *builder) init(tensor []byte) { b.inits = appendMessage(b.inits, 5, tensor) }
+func (b *builder) initializer(tensor []byte) { b.inits = appendMessage(b.inits, 5, tensor) }
 
 func (b *builder) input(name string, elem int64, dims ...any) {
 	b.inputs = appendMessage(b.inputs, 11, valueProto(name, elem, dims...))
@@ -92,14 +92,14 @@ func (b *builder) external(name string, values []float32, dims ...int) extent {
 		b.err = fmt.Errorf("graph: %w", err)
 		return extent{}
 	}
-	b.init(externalProto(name, dims, at))
+	b.initializer(externalProto(name, dims, at))
 	return at
 }
 
 // norm adds a norm's weight, which is small enough to live in the graph.
 func (b *builder) norm(name, weight string) {
 	if w := b.load(weight, b.config.Hidden); b.err == nil {
-		b.init(inlineProto(name, w))
+		b.initializer(inlineProto(name, w))
 	}
 }
 
@@ -176,7 +176,7 @@ func (b *builder) build(logits bool) ([]byte, error) {
 	cos, sin := rotary(c)
 	b.external("cos_cache", cos, c.Context, c.HeadDim/2)
 	b.external("sin_cache", sin, c.Context, c.HeadDim/2)
-	b.init(inlineInt64Proto("last", -1))
+	b.initializer(inlineInt64Proto("last", -1))
 
 	embed := b.load(nameEmbed, c.Vocabulary*c.Hidden)
 	at := b.external("embed", embed, c.Vocabulary, c.Hidden)
@@ -192,7 +192,7 @@ func (b *builder) build(logits bool) ([]byte, error) {
 	// The head is the embedding once more, under a name of its own: the
 	// embedding stays as the file has it, for Gather, while this one is packed
 	// for the multiplication, and the file holds the bytes once.
-	b.init(externalProto("lm_head", []int{c.Vocabulary, c.Hidden}, at))
+	b.initializer(externalProto("lm_head", []int{c.Vocabulary, c.Hidden}, at))
 	b.node("FusedMatMul", microsoft, []string{"h", "lm_head"}, []string{OutputLogits}, intAttr("transB", 1))
 	b.node("ArgMax", "", []string{OutputLogits}, []string{OutputNext}, intAttr("axis", -1), intAttr("keepdims", 0))
 
