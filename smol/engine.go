@@ -129,6 +129,7 @@ func Load(dir string, opts Options) (_ *Engine, err error) {
 	}
 	e.info.Libraries = []verify.Library{
 		{Name: "onnxruntime", Version: e.session.version(), File: verify.File(runtime)},
+		{Name: "tokenizers", Version: encoderVersion}, // linked in: it has no file but the program's
 	}
 	// What loading left behind would count into the peak for no use.
 	debug.FreeOSMemory()

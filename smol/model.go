@@ -8,22 +8,6 @@ import (
 	"servebench/verify"
 )
 
-// The graph's inputs and outputs, as package graph writes them.
-const (
-	inputIDs     = "input_ids"             // int64 [1, sequence]
-	inputSeqlens = "seqlens_k"             // int32 [1]: the total less one
-	inputTotal   = "total_sequence_length" // int32 [1]
-	outputNext   = "next_id"               // int64 [1, 1]
-)
-
-// cacheNames returns the past input and the present output that share cache
-// number i: key and value of layer 0, of layer 1, …; float32, of shape
-// [1, KV heads, context, head dimension].
-func cacheNames(i int) (past, present string) {
-	kind := [2]string{"key", "value"}[i%2]
-	return fmt.Sprintf("past_%s.%d", kind, i/2), fmt.Sprintf("present_%s.%d", kind, i/2)
-}
-
 // sessionConfig is what a session is opened with.
 type sessionConfig struct {
 	library, graph   string // paths

@@ -18,6 +18,8 @@ func (*session) spinning() bool                            { return false }
 func (*session) version() string                           { return "" }
 func (*session) close() error                              { return nil }
 
+const encoderVersion = ""
+
 type encoder struct{}
 
 func newEncoder([]byte) (*encoder, error)       { return nil, errNoCgo }

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	ort "github.com/yalue/onnxruntime_go"
+
+	"servebench/smol/graph"
 )
 
 // environment counts the sessions that use ONNX Runtime's environment, of
@@ -132,7 +134,7 @@ func (s *session) bind(c sessionConfig, b *buffers) error {
 	if err != nil {
 		return err
 	}
-	if err := s.single.BindInput(inputIDs, last); err != nil {
+	if err := s.single.BindInput(graph.InputIDs, last); err != nil {
 		return err
 	}
 	lengths, err := tensor(s, ort.NewShape(1), b.seqlens)
@@ -149,9 +151,9 @@ func (s *session) bind(c sessionConfig, b *buffers) error {
 	}
 	for _, binding := range []*ort.IoBinding{s.prompt, s.single} {
 		err = errors.Join(err,
-			binding.BindInput(inputSeqlens, lengths),
-			binding.BindInput(inputTotal, total),
-			binding.BindOutput(outputNext, next))
+			binding.BindInput(graph.InputSeqLen, lengths),
+			binding.BindInput(graph.InputTotal, total),
+			binding.BindOutput(graph.OutputNext, next))
 	}
 	if err != nil {
 		return err
@@ -162,7 +164,10 @@ func (s *session) bind(c sessionConfig, b *buffers) error {
 		if err != nil {
 			return err
 		}
-		past, present := cacheNames(i)
+		past, present := graph.PastKey(i/2), graph.PresentKey(i/2)
+		if i%2 == 1 {
+			past, present = graph.PastValue(i/2), graph.PresentValue(i/2)
+		}
 		for _, binding := range []*ort.IoBinding{s.prompt, s.single} {
 			if err := errors.Join(binding.BindInput(past, kv), binding.BindOutput(present, kv)); err != nil {
 				return err
@@ -192,7 +197,7 @@ func (s *session) prefill(n int) error {
 	defer ids.Destroy()
 	// The binding holds a reference of its own to the value, until the next
 	// prompt's takes its place; the memory is the engine's.
-	if err := s.prompt.BindInput(inputIDs, ids); err != nil {
+	if err := s.prompt.BindInput(graph.InputIDs, ids); err != nil {
 		return err
 	}
 	return s.s.RunWithBinding(s.prompt)
