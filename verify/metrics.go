@@ -58,7 +58,7 @@ func PercentileFloat(sorted []float64, percent int) (value float64, ok bool) {
 // token of any kind, and LastTokenNS that of the last; ok is false if none
 // does.
 func (r *Request) FirstTokenNS() (ns int64, ok bool) {
-	for i := range r.EventKinds {
+	for i := range min(len(r.EventKinds), len(r.EventNS)) {
 		if carriesToken(r.EventKinds[i]) {
 			return r.EventNS[i], true
 		}
@@ -68,7 +68,7 @@ func (r *Request) FirstTokenNS() (ns int64, ok bool) {
 
 // LastTokenNS: see FirstTokenNS.
 func (r *Request) LastTokenNS() (ns int64, ok bool) {
-	for i := len(r.EventKinds) - 1; i >= 0; i-- {
+	for i := min(len(r.EventKinds), len(r.EventNS)) - 1; i >= 0; i-- {
 		if carriesToken(r.EventKinds[i]) {
 			return r.EventNS[i], true
 		}
@@ -119,23 +119,43 @@ func (r *Request) TPOT() (ns float64, ok bool) {
 	return float64(last-first) / float64(n-1), true
 }
 
-// Summary holds what the metrics of a configuration are made of. Add each
-// request; failed ones and warmups are told apart here, in one place.
+// Summary gathers what a configuration's closing record says. The zero value
+// is ready: Add each request, AddServed each request with its server's record,
+// AddMemory each memory record, all in any order, then Fill and Metrics. It
+// keeps no reference to any of them. Failed requests and warmups are told from
+// the measured ones here, in one place.
 type Summary struct {
 	Measured     int   // requests, failed ones too
 	Failed       int   // of the measured
 	WarmupFailed int   //
-	Tokens       int64 // of measured requests
+	Tokens       int64 // of measured requests that didn't fail
 	BeginNS      int64 // first measured start
 	EndNS        int64 // last measured end
 
+	counted   Spans // of measured requests that didn't fail
+	excluded  Spans // of all others
+	sampled   Sampled
 	ttft, e2e []int64
 	tpot      []float64
-	unknown   int // measured and not failed, yet of unknown length
+	queue     []int64
+	unknown   int   // measured and not failed, yet of unknown length
+	firstNS   int64 // sample
+	lastNS    int64 // sample
 }
 
-// Add takes a finished request. It keeps no reference to it.
+// counts says whether a request enters the metrics.
+func (r *Request) counts() bool { return r.Phase == PhaseMeasured && r.Failure == nil }
+
+func (s *Summary) spans(r *Request) *Spans {
+	if r.counts() {
+		return &s.counted
+	}
+	return &s.excluded
+}
+
+// Add takes a finished request.
 func (s *Summary) Add(r *Request) {
+	s.addSpans(r)
 	if r.Phase != PhaseMeasured {
 		if r.Failure != nil {
 			s.WarmupFailed++
@@ -147,12 +167,12 @@ func (s *Summary) Add(r *Request) {
 	}
 	s.EndNS = max(s.EndNS, r.EndNS)
 	s.Measured++
-	n, known := r.Tokens()
-	s.Tokens += int64(n)
 	if r.Failure != nil {
 		s.Failed++
 		return
 	}
+	n, known := r.Tokens()
+	s.Tokens += int64(n)
 	if !known {
 		s.unknown++
 	}
@@ -165,6 +185,89 @@ func (s *Summary) Add(r *Request) {
 	if ns, ok := r.TPOT(); ok {
 		s.tpot = append(s.tpot, ns)
 	}
+}
+
+// between is b - a, or 0 if one of the two moments never came.
+func between(a, b int64) int64 {
+	if a == 0 || b == 0 {
+		return 0
+	}
+	return b - a
+}
+
+func (s *Summary) addSpans(r *Request) {
+	sum := s.spans(r)
+	sum.Requests++
+	sum.DelayNS += between(r.ScheduledNS, r.StartNS)
+	sum.ConnectNS += between(r.StartNS, r.ConnectedNS)
+	sum.SendNS += between(r.ConnectedNS, r.SentNS)
+	sum.HeadersNS += between(r.StartNS, r.HeadersNS)
+	for _, ns := range r.EventNS {
+		sum.EventsNS += ns - r.StartNS
+	}
+	sum.EndNS += between(r.StartNS, r.EndNS)
+}
+
+// AddServed takes what the server logged of r.
+func (s *Summary) AddServed(r *Request, served *Served) {
+	sum := s.spans(r)
+	sum.Served++
+	sum.ArriveNS += between(r.StartNS, served.ArrivalNS)
+	sum.ReadNS += between(served.ArrivalNS, served.QueuedNS)
+	sum.QueueNS += between(served.QueuedNS, served.SlotNS)
+	sum.SlotNS += between(served.SlotNS, served.ReleaseNS)
+	token := 0
+	for i, n := range r.EventIDs {
+		for range n {
+			if token == len(served.TokenNS) || i >= len(r.EventNS) {
+				break
+			}
+			sum.DeliveryNS += r.EventNS[i] - served.TokenNS[token]
+			token++
+		}
+	}
+	sum.Tokens += int64(token)
+	if r.counts() && served.QueuedNS > 0 && served.SlotNS > 0 {
+		s.queue = append(s.queue, served.SlotNS-served.QueuedNS)
+	}
+}
+
+// AddMemory takes samples of the resident set; they come in the order of
+// their time.
+func (s *Summary) AddMemory(m *Memory) {
+	sum := &s.sampled
+	for i, ns := range m.TimeNS[:min(len(m.TimeNS), len(m.RSSBytes))] {
+		if sum.Samples == 0 {
+			s.firstNS = ns
+		} else {
+			sum.GapNS = max(sum.GapNS, ns-s.lastNS)
+		}
+		s.lastNS = ns
+		sum.Samples++
+		sum.MaxBytes = max(sum.MaxBytes, m.RSSBytes[i])
+		sum.SumBytes += m.RSSBytes[i]
+	}
+}
+
+// Fill sets every field of c that follows from the records of the
+// configuration, but for its metrics. The others (Config, Passes, the peak,
+// Valid and Reasons) are the caller's.
+func (s *Summary) Fill(plan *Plan, c *Configuration) {
+	c.Measured, c.Failed, c.WarmupFailed = s.Measured, s.Failed, s.WarmupFailed
+	c.Tokens, c.BeginNS, c.EndNS = s.Tokens, s.BeginNS, s.EndNS
+	c.LeadNS = between(plan.PlannedNS, s.BeginNS)
+	c.Spans, c.Excluded, c.Sampled = s.counted, s.excluded, s.sampled
+	if s.sampled.Samples > 0 {
+		c.Sampled.GapNS = max(s.sampled.GapNS, s.firstNS-plan.PlannedNS, s.EndNS-s.lastNS)
+	}
+}
+
+// QueueP50NS is the median of the time that measured requests waited for the
+// slot, by the server's log, in ns; ok is false where there is none.
+func (s *Summary) QueueP50NS() (ns int64, ok bool) {
+	slices.Sort(s.queue)
+	hundredths, ok := Percentile(s.queue, 50)
+	return hundredths / 100, ok
 }
 
 // Metrics returns the numbers of a configuration in the order of their

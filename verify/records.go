@@ -6,6 +6,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -215,4 +218,19 @@ func (p *replay) end0(t *Trailer) {
 	if t.EndNS < p.lastNS {
 		p.problem("trailer", "end_ns %d lies before the last configuration's end, %d", t.EndNS, p.lastNS)
 	}
+}
+
+// HashFile reads a file and returns its base name, size and hash.
+func HashFile(path string) (File, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return File{}, err
+	}
+	defer file.Close()
+	sum := sha256.New()
+	size, err := io.Copy(sum, file)
+	if err != nil {
+		return File{}, err
+	}
+	return File{Name: filepath.Base(path), Bytes: size, SHA256: hex.EncodeToString(sum.Sum(nil))}, nil
 }

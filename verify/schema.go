@@ -52,7 +52,7 @@ type Header struct {
 // Clock says how the stamps of a file are to be read: ns since a base that
 // lies before the first of them.
 type Clock struct {
-	Name    string `json:"name"`     // "CLOCK_MONOTONIC", or "process" where the server can't share it
+	Name    string `json:"name"`     // "CLOCK_MONOTONIC", "CLOCK_UPTIME_RAW" (macOS), or "process" where no other process can read it
 	BaseNS  int64  `json:"base_ns"`  // the named clock at stamp 0; 0 for "process"
 	ErrorNS int64  `json:"error_ns"` // BaseNS is known to within this
 }
@@ -199,7 +199,7 @@ type Load struct {
 type Request struct {
 	Kind         string   `json:"kind"`
 	Config       int      `json:"config"`
-	ID           string   `json:"id"` // unique in the file; sent as X-Request-Id
+	ID           string   `json:"id"` // unique in the configuration; sent as X-Request-Id
 	Phase        string   `json:"phase"`
 	Pass         int      `json:"pass"`   // from 0
 	Client       int      `json:"client"` // from 0, below Load.Conc
@@ -298,14 +298,47 @@ type Configuration struct {
 	Measured     int      `json:"measured"` // requests, failed ones too
 	Failed       int      `json:"failed"`   // of the measured
 	WarmupFailed int      `json:"warmup_failed"`
-	Tokens       int64    `json:"tokens"`     // of measured requests
-	BeginNS      int64    `json:"begin_ns"`   // first measured start
-	EndNS        int64    `json:"end_ns"`     // last measured end
-	PeakBytes    int64    `json:"peak_bytes"` // the kernel's own peak of the server since the plan; 0 where PeakSource is "unmeasured"
-	PeakSource   string   `json:"peak_source"`
-	Metrics      []Metric `json:"metrics"` // none if invalid
+	Tokens       int64    `json:"tokens"`      // of measured requests that didn't fail
+	BeginNS      int64    `json:"begin_ns"`    // first measured start
+	EndNS        int64    `json:"end_ns"`      // last measured end
+	LeadNS       int64    `json:"lead_ns"`     // plan to first measured start: the warmup
+	Spans        Spans    `json:"spans"`       // of measured requests that didn't fail
+	Excluded     Spans    `json:"excluded"`    // of all others: warmups and failed ones, which enter no metric
+	Sampled      Sampled  `json:"sampled"`     //
+	PeakBytes    int64    `json:"peak_bytes"`  // the kernel's own peak of the server since the plan; 0 where PeakSource is "unmeasured"
+	PeakSource   string   `json:"peak_source"` // the kernel's name of it, "VmHWM" say, or "unmeasured"
+	Metrics      []Metric `json:"metrics"`     // none if invalid
 	Valid        bool     `json:"valid"`
 	Reasons      []string `json:"reasons"` // why it isn't valid
+}
+
+// Spans says where the time of some requests went: sums in ns, each over the
+// requests that have both of its ends. Divided by the number of requests they
+// are means. Every stamp of a request and of its server's log is an end of one
+// of them, so that none of them bears on nothing.
+type Spans struct {
+	Requests   int   `json:"requests"`
+	DelayNS    int64 `json:"delay_ns"`    // scheduled to start
+	ConnectNS  int64 `json:"connect_ns"`  // start to connected
+	SendNS     int64 `json:"send_ns"`     // connected to sent
+	HeadersNS  int64 `json:"headers_ns"`  // start to the first byte of the response
+	EventsNS   int64 `json:"events_ns"`   // start to each event, over all events
+	EndNS      int64 `json:"end_ns"`      // start to end
+	Served     int   `json:"served"`      // of the requests, those that the server logged
+	ArriveNS   int64 `json:"arrive_ns"`   // start to the server's arrival
+	ReadNS     int64 `json:"read_ns"`     // arrival to queued
+	QueueNS    int64 `json:"queue_ns"`    // queued to slot
+	SlotNS     int64 `json:"slot_ns"`     // slot to release
+	Tokens     int64 `json:"tokens"`      // that both witnesses have
+	DeliveryNS int64 `json:"delivery_ns"` // token known to the server to its arrival at the client, over those tokens
+}
+
+// Sampled sums up the samples of the server's resident set.
+type Sampled struct {
+	Samples  int   `json:"samples"`
+	MaxBytes int64 `json:"max_bytes"`
+	SumBytes int64 `json:"sum_bytes"` // divided by Samples the mean
+	GapNS    int64 `json:"gap_ns"`    // the longest time without a sample, from the plan on
 }
 
 // Metric is one reported number with its unit as on the benchmark line.
