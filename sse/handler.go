@@ -180,7 +180,7 @@ type answer struct {
 
 // serve answers one request: read it, queue it, generate, free the slot,
 // record it, end the response.
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request, form shape, decode func([]byte, Limits) (*request, *refusal)) {
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, form shape, decode func([]byte, Limits, int) (*request, *refusal)) {
 	clock := h.options.Clock
 	served := verify.Served{Kind: verify.KindServed, ArrivalNS: clock.Absolute(clock.Now())}
 	id, ok := requestID(r)
@@ -222,7 +222,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, form shape, deco
 }
 
 // read takes a request in, with its prompt's ids.
-func (h *Handler) read(w http.ResponseWriter, r *http.Request, control *http.ResponseController, decode func([]byte, Limits) (*request, *refusal)) (*request, error) {
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, control *http.ResponseController, decode func([]byte, Limits, int) (*request, *refusal)) (*request, error) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return nil, &refusal{http.StatusUnsupportedMediaType, "", "unsupported_encoding", fmt.Sprintf("Content-Encoding %q isn't supported: send the body as it is", excerpt(e))}
 	}
@@ -239,7 +239,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, control *http.Res
 		}
 		return nil, refuse("", "body_unreadable", "the body can't be read: %v", err)
 	}
-	q, refused := decode(body, h.limits)
+	q, refused := decode(body, h.limits, h.options.Tokens)
 	if refused != nil {
 		return nil, refused
 	}
@@ -256,9 +256,6 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, control *http.Res
 		return nil, refuse("prompt", "invalid_value", "prompt has no tokens: at least one is needed")
 	case n >= h.limits.Context:
 		return nil, tooLong(n, h.limits)
-	}
-	if q.tokens == 0 {
-		q.tokens = h.options.Tokens
 	}
 	if len(q.ids)+q.tokens > h.limits.Context {
 		return nil, refuse("max_tokens", "context_length_exceeded", "prompt has %d tokens and max_tokens is %d, want at most %d together", len(q.ids), q.tokens, h.limits.Context)

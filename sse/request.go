@@ -17,7 +17,7 @@ type request struct {
 	text   string  // the prompt, if ids is nil
 	ids    []int32 // the prompt as the client gave it, each in the vocabulary
 	model  string  // "" if left out
-	tokens int     // at most so many are generated; 0 if left out
+	tokens int     // at most so many are generated
 
 	ignoreEOS bool
 	minTokens int
@@ -79,14 +79,18 @@ var completionParameters = []parameter{
 }
 
 // decodeCompletion reads the body of a completions request: one JSON object,
-// in UTF-8, each parameter known, given once and of its type.
-func decodeCompletion(body []byte, limits Limits) (*request, *refusal) {
+// in UTF-8, each parameter known, given once and of its type. tokens is
+// max_tokens where the body has none.
+func decodeCompletion(body []byte, limits Limits, tokens int) (*request, *refusal) {
 	q := new(request)
 	if r := decodeObject(q, body, completionParameters, limits); r != nil {
 		return nil, r
 	}
 	if !q.hasPrompt {
 		return nil, refuse("prompt", "missing_required_parameter", "prompt is missing: send text, or an array of token ids")
+	}
+	if q.tokens == 0 {
+		q.tokens = tokens
 	}
 	if r := q.check(limits); r != nil {
 		return nil, r
@@ -102,7 +106,7 @@ func (q *request) check(limits Limits) *refusal {
 	if q.minTokens > 0 && !q.ignoreEOS {
 		return refuse("min_tokens", "unsupported_value", "min_tokens = %d is supported with ignore_eos = true only: the end-of-text token can't be held off", q.minTokens)
 	}
-	if q.minTokens > 0 && q.tokens > 0 && q.minTokens > q.tokens {
+	if q.minTokens > q.tokens {
 		return refuse("min_tokens", "invalid_value", "min_tokens = %d is above max_tokens = %d", q.minTokens, q.tokens)
 	}
 	if q.tokens >= limits.Context {
