@@ -4,7 +4,6 @@ package smol
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/daulet/tokenizers"
@@ -46,9 +45,6 @@ func (e *encoder) encode(text string) ([]int32, error) {
 		return nil, nil
 	}
 	enc := e.tok.EncodeWithOptions(text, false)
-	if len(enc.IDs) == 0 {
-		return nil, fmt.Errorf("smol: the tokenizer gave no ids for %d bytes of text", len(text))
-	}
 	ids := make([]int32, len(enc.IDs))
 	for i, id := range enc.IDs {
 		ids[i] = int32(id)

@@ -118,10 +118,10 @@ func Load(dir string, opts Options) (_ *Engine, err error) {
 		Model:        modelRecord(m),
 	}
 	if opts.HugePages.or(hugePagesDefault) {
-		if _, err := hugePages(before); err != nil {
+		e.info.HugePages, err = hugePages(before)
+		if err != nil && opts.HugePages == On {
 			return nil, err
 		}
-		e.info.HugePages = "madvise collapse"
 	}
 	runtime, err := graph.HashFile(context.Background(), loadedLibrary(opts.Library), nil)
 	if err != nil {

@@ -70,32 +70,33 @@ func loadedLibrary(path string) string {
 	return found
 }
 
-// hugePages backs the large anonymous mappings that came since before with
-// huge pages, now instead of whenever the kernel gets to it, and returns how
-// many bytes it asked that for. Go's own heap is left alone.
-func hugePages(before []mapping) (int, error) {
+// hugePages asks the kernel to back the large anonymous mappings that came
+// since before with huge pages, and to do so now instead of whenever it gets
+// to it. Go's own heap is left alone. It returns what was asked: "" if the
+// kernel knows no huge pages for memory that asks for them.
+func hugePages(before []mapping) (string, error) {
 	const least = 4 << 20
 	now, err := mappings()
 	if err != nil {
-		return 0, err
+		return "", fmt.Errorf("smol: huge pages: %w", err)
 	}
 	old := make(map[uintptr]uintptr, len(before))
 	for _, m := range before {
 		old[m.start] = m.end
 	}
-	asked := 0
+	asked := "madvise"
 	for _, m := range now {
 		if m.path != "" || !m.private || !m.writable || m.end-m.start < least || old[m.start] == m.end || goHeap(m) {
 			continue
 		}
 		block := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(nil), m.start)), m.end-m.start)
 		if err := unix.Madvise(block, unix.MADV_HUGEPAGE); err != nil {
-			return asked, fmt.Errorf("smol: huge pages: madvise: %w", err)
+			return "", fmt.Errorf("smol: huge pages: madvise of %d bytes: %w", len(block), err)
 		}
-		// A refusal (an older kernel, no free huge page) leaves the advice,
-		// which the kernel follows later if it can.
-		if err := unix.Madvise(block, unix.MADV_COLLAPSE); err == nil {
-			asked += len(block)
+		// An older kernel doesn't know this one, and a full machine may have no
+		// huge page left: then the advice above is what remains.
+		if unix.Madvise(block, unix.MADV_COLLAPSE) == nil {
+			asked = "madvise, collapse"
 		}
 	}
 	return asked, nil

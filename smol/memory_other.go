@@ -12,6 +12,6 @@ func mappings() ([]mapping, error)     { return nil, nil }
 func loadedLibrary(path string) string { return path }
 func smallPages([]byte)                {}
 func allowedCPUs() int                 { return fallbackCPUs() }
-func hugePages([]mapping) (int, error) {
-	return 0, errors.New("smol: huge pages are implemented for Linux only: leave Options.HugePages alone")
+func hugePages([]mapping) (string, error) {
+	return "", errors.New("smol: huge pages: only Linux has them: leave Options.HugePages alone")
 }

@@ -26,6 +26,12 @@ func readModel(dir string) (*graph.Manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("smol: %w", err)
 	}
+	for _, f := range m.Files {
+		// The hash only says that the file is the one of the manifest.
+		if want := graph.DataBytes(m.Config()); f.Name == graph.DataFile && f.Bytes != want {
+			return nil, fmt.Errorf("smol: model %s: %s has %d bytes, want %d for the manifest's shape: run  go run ./smol/setup", dir, f.Name, f.Bytes, want)
+		}
+	}
 	if err := m.Verify(context.Background(), dir, nil); err != nil {
 		return nil, fmt.Errorf("smol: %w", err)
 	}

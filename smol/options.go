@@ -29,7 +29,7 @@ type Options struct {
 	// faster, and busy for a moment after each step. Default on.
 	Spinning Toggle
 	// HugePages asks the kernel to back the weights with huge pages. Linux
-	// only. Default on there.
+	// only; default on there, where a kernel without them is no error.
 	HugePages Toggle
 	// Library is ONNX Runtime's shared library, by default
 	// libonnxruntime.so in the parent of the model's directory, where setup

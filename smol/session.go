@@ -92,7 +92,7 @@ func (s *session) open(c sessionConfig) error {
 	}
 	defer o.Destroy()
 	entries := [][2]string{
-		{"session.intra_op.allow_spinning", flag(c.spinning)},
+		{"session.intra_op.allow_spinning", zeroOrOne(c.spinning)},
 		{"session.inter_op.allow_spinning", "0"}, // there is no second thread to wait for
 	}
 	entries = append(entries, c.entries...)
@@ -234,7 +234,7 @@ func (s *session) close() error {
 	return err
 }
 
-func flag(on bool) string {
+func zeroOrOne(on bool) string {
 	if on {
 		return "1"
 	}
