@@ -1,0 +1,718 @@
+// Package servebench measures what a user of an LLM server waits for, token
+// by token, as an ordinary Go benchmark:
+//
+//	go test -run '^$' -bench . -count 1
+//
+// This file plans the configurations, starts the server, drives the load and
+// prints. What was measured is saved as evidence while it runs; package verify
+// computes every number again from it.
+//
+// Nothing is printed while a benchmark runs, and nothing by this file that
+// benchstat would take for a result or, but for lines that stay the same
+// between runs worth comparing, for configuration.
+package servebench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/perf/benchfmt"
+
+	"servebench/sse/load"
+	"servebench/verify"
+)
+
+// ints is a flag whose value is a list such as 1,2.
+type ints []int
+
+func (l *ints) String() string {
+	parts := make([]string, len(*l))
+	for i, n := range *l {
+		parts[i] = strconv.Itoa(n)
+	}
+	return strings.Join(parts, ",")
+}
+
+func (l *ints) Set(value string) error {
+	list := ints{}
+	for part := range strings.SplitSeq(value, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(part))
+		if err != nil || n < 1 {
+			return fmt.Errorf("want whole numbers from 1 on, separated by commas")
+		}
+		if slices.Contains(list, n) {
+			return fmt.Errorf("%d stands twice", n)
+		}
+		list = append(list, n)
+	}
+	*l = list
+	return nil
+}
+
+// The axes of the matrix and what else a user can say. The package comes
+// first on the command line, these flags last.
+var (
+	threadsAxis = ints{1, 2}
+	inputAxis   = ints{64, 256}
+	concAxis    = ints{1, 2}
+
+	evidenceDir  = flag.String("evidence", filepath.Join("testdata", "runs"), "save evidence in `DIR`")
+	serverPath   = flag.String("server", "", "start the server at `PATH` instead of building smol/serve")
+	outputTokens = flag.Int("output-tokens", 24, "ask for `N` tokens a request")
+	hourlyUSD    = flag.Float64("hourly-usd", 0, "assume that the machine costs `USD` an hour, and report usd/Mtok; 0 assumes nothing")
+)
+
+func init() {
+	flag.Var(&threadsAxis, "threads", "measure servers with these `numbers` of threads")
+	flag.Var(&inputAxis, "input", "measure prompts of these `lengths` in tokens; the corpus has 64 and 256")
+	flag.Var(&concAxis, "conc", "measure with these `numbers` of closed-loop clients")
+}
+
+// run is what TestMain opened for the benchmarks; nil if none will run.
+var run *session
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fail(2, "%q is left over: flags of the benchmark come after the package, and take their value with a space or =", flag.Args())
+	}
+	if err := checkFlags(); err != nil {
+		fail(2, "%v", err)
+	}
+	if !benchmarks() {
+		os.Exit(m.Run())
+	}
+	benchtime := false
+	flag.Visit(func(f *flag.Flag) { benchtime = benchtime || f.Name == "test.benchtime" })
+	if !benchtime {
+		flag.Set("test.benchtime", "1x") // one pass is a whole measurement
+	}
+	var err error
+	if run, err = open(); err != nil {
+		fail(1, "%v", err)
+	}
+	run.announce()
+	code := m.Run()
+	os.Exit(max(code, run.close()))
+}
+
+func fail(code int, format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "Error: "+format+"\n", args...)
+	os.Exit(code)
+}
+
+// benchmarks tells whether -bench selects BenchmarkServe.
+func benchmarks() bool {
+	pattern := flag.Lookup("test.bench").Value.String()
+	if pattern == "" || flag.Lookup("test.list").Value.String() != "" {
+		return false
+	}
+	first, _, _ := strings.Cut(pattern, "/")
+	matched, err := regexp.MatchString(first, "BenchmarkServe")
+	return err != nil || matched // a bad pattern is reported by testing
+}
+
+const (
+	contextLimit = 8192 // of SmolLM2
+	mostThreads  = 256
+)
+
+func checkFlags() error {
+	var errs []error
+	corpus, err := readCorpus()
+	if err != nil {
+		return err
+	}
+	for _, n := range threadsAxis {
+		if n > mostThreads {
+			errs = append(errs, fmt.Errorf("-threads %d, want 1 to %d", n, mostThreads))
+		}
+	}
+	longest := 0
+	for _, n := range inputAxis {
+		longest = max(longest, n)
+		if prompts, _ := ofLength(corpus, n); len(prompts) == 0 {
+			errs = append(errs, fmt.Errorf("-input %d: the corpus has no prompt of %d tokens, only of 64 and 256", n, n))
+		}
+	}
+	for _, n := range concAxis {
+		if prompts, _ := ofLength(corpus, inputAxis[0]); len(prompts) > 0 && n > len(prompts) {
+			errs = append(errs, fmt.Errorf("-conc %d: a pass has %d prompts, so at most that many clients have one", n, len(prompts)))
+		}
+	}
+	if *outputTokens < 1 || *outputTokens > contextLimit-longest {
+		errs = append(errs, fmt.Errorf("-output-tokens %d, want 1 to %d", *outputTokens, contextLimit-longest))
+	}
+	if !(*hourlyUSD >= 0 && *hourlyUSD < 1e6) {
+		errs = append(errs, fmt.Errorf("-hourly-usd %v, want 0 or more, below a million", *hourlyUSD))
+	}
+	if *evidenceDir == "" {
+		errs = append(errs, errors.New("-evidence is empty, want a directory"))
+	}
+	return errors.Join(errs...)
+}
+
+const corpusName = "corpus.jsonl"
+
+func readCorpus() (*verify.Corpus, error) {
+	data, err := os.ReadFile(filepath.Join("testdata", corpusName))
+	if err != nil {
+		return nil, fmt.Errorf("corpus: %w", err)
+	}
+	return verify.ReadCorpus(corpusName, data)
+}
+
+// ofLength returns the ids of the corpus's prompts of one length.
+func ofLength(corpus *verify.Corpus, input int) (prompts, warmups []string) {
+	for _, p := range corpus.Prompts {
+		switch {
+		case p.Input != input:
+		case p.Warmup:
+			warmups = append(warmups, p.ID)
+		default:
+			prompts = append(prompts, p.ID)
+		}
+	}
+	return prompts, warmups
+}
+
+// session is the run of one test process: its evidence, and its one server at
+// a time.
+type session struct {
+	*load.Run
+	corpus  *verify.Corpus
+	dir     string // temporary, for the server's program, output and log
+	program string
+	server  *load.Process
+	threads int // of server
+	started int // servers so far
+	before  []string
+}
+
+func open() (*session, error) {
+	s := &session{}
+	var err error
+	if s.corpus, err = readCorpus(); err != nil {
+		return nil, err
+	}
+	if s.dir, err = os.MkdirTemp("", "servebench-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			os.RemoveAll(s.dir)
+		}
+	}()
+	if s.program = *serverPath; s.program == "" {
+		if s.program, err = buildServer(s.dir); err != nil {
+			return nil, err
+		}
+	}
+	if s.Run, err = load.NewRun(load.Options{
+		Dir: *evidenceDir, Source: ".", Flags: flags(), HourlyUSD: *hourlyUSD, Corpus: s.corpus,
+	}); err != nil {
+		return nil, err
+	}
+	if err = s.serve(threadsAxis[0]); err != nil {
+		s.Discard()
+		return nil, err
+	}
+	return s, nil
+}
+
+// buildServer compiles smol/serve. Building takes the same build flags as
+// this test only through GOFLAGS.
+func buildServer(dir string) (string, error) {
+	program := filepath.Join(dir, "serve")
+	build := exec.Command("go", "build", "-trimpath", "-o", program, "./smol/serve")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the server: %w (outside the module, name one with -server PATH)\n%s", err, strings.TrimSpace(string(out)))
+	}
+	return program, nil
+}
+
+func flags() []verify.Flag {
+	set := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { set[f.Name] = true })
+	out := []verify.Flag{}
+	flag.VisitAll(func(f *flag.Flag) {
+		out = append(out, verify.Flag{Name: f.Name, Value: f.Value.String(), Set: set[f.Name]})
+	})
+	return out
+}
+
+// serve makes the session's server one with so many threads, if it isn't.
+func (s *session) serve(threads int) error {
+	if s.server != nil {
+		if s.threads == threads && s.server.Err() == nil {
+			return nil
+		}
+		s.server.Stop()
+		s.server = nil
+	}
+	s.started++
+	p, err := load.StartServer(context.Background(), load.ServerOptions{
+		Path: s.program, Dir: s.dir, Name: fmt.Sprintf("server-%d", s.started),
+		Args: []string{"-threads", strconv.Itoa(threads), "-model", filepath.Join("smol", "native", "v1", "model")},
+	})
+	if err != nil {
+		return err
+	}
+	s.server, s.threads = p, threads
+	return s.AddServer(p)
+}
+
+// announce prints what goes before the benchmarks: on stdout lines for
+// benchstat, on stderr lines for people, which begin with a capital.
+func (s *session) announce() {
+	model := s.server.Ready.Server.Model
+	weights := slices.MaxFunc(model.Files, func(a, b verify.File) int { return int(a.Bytes - b.Bytes) })
+	for _, unit := range []string{verify.UnitE2E95, verify.UnitPeak, verify.UnitThroughput, verify.UnitTPOT50, verify.UnitTTFT50, verify.UnitCost} {
+		better := "lower"
+		if verify.HigherIsBetter(unit) {
+			better = "higher"
+		}
+		if unit != verify.UnitCost || *hourlyUSD > 0 {
+			fmt.Printf("Unit %s better=%s\n", unit, better)
+		}
+	}
+	fmt.Printf("model: %s, %s, sha256 %.16s\n", model.ID, model.Precision, weights.SHA256)
+	fmt.Printf("output-tokens: %d\n", *outputTokens)
+	if *hourlyUSD > 0 {
+		fmt.Printf("assumed-usd-per-hour: %v\n", *hourlyUSD)
+	}
+	for _, warning := range s.Header.Warnings {
+		fmt.Fprintf(os.Stderr, "Warning: %s\n", warning)
+	}
+	lines, expected := s.expect()
+	fmt.Fprintf(os.Stderr, "Note: up to %d configurations, about %v on two cores of 2023; nothing is printed while one runs\n", lines, expected.Round(10*time.Second))
+}
+
+// expect estimates how long a run takes, from the figures of the README's
+// reference machine.
+func (s *session) expect() (lines int, d time.Duration) {
+	for _, threads := range threadsAxis {
+		prefill, step := 1900*time.Microsecond, 39*time.Millisecond // a token
+		if threads > 1 {
+			prefill, step = 1000*time.Microsecond, 22*time.Millisecond
+		}
+		for _, input := range inputAxis {
+			prompts, warmups := ofLength(s.corpus, input)
+			requests := len(prompts) + len(warmups)
+			d += time.Duration(requests*len(concAxis)) * (time.Duration(input)*prefill + time.Duration(*outputTokens)*step)
+			lines += len(concAxis)
+		}
+	}
+	repeat := repetitions() * len(cpuList())
+	return lines * repeat, d * time.Duration(repeat)
+}
+
+func repetitions() int {
+	n, err := strconv.Atoi(flag.Lookup("test.count").Value.String())
+	if err != nil || n < 1 {
+		return 1
+	}
+	return n
+}
+
+// cpuList returns the values of -cpu, or GOMAXPROCS.
+func cpuList() (list []int) {
+	for part := range strings.SplitSeq(flag.Lookup("test.cpu").Value.String(), ",") {
+		if n, err := strconv.Atoi(strings.TrimSpace(part)); err == nil && n > 0 {
+			list = append(list, n)
+		}
+	}
+	if len(list) == 0 {
+		list = []int{runtime.GOMAXPROCS(0)}
+	}
+	return list
+}
+
+// close ends the server and the evidence and returns an exit code: testing's
+// own says nothing of a failure in a second or later repetition.
+func (s *session) close() (code int) {
+	defer os.RemoveAll(s.dir)
+	if s.server != nil {
+		s.server.Stop()
+	}
+	end, err := s.Close()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "Error: %v\n", err)
+		code = 1
+	}
+	for _, reason := range end.Invalid {
+		fmt.Fprintf(os.Stderr, "Invalid: %s\n", reason)
+		code = 1
+	}
+	fmt.Printf("Evidence: %s sha256 %s\n", end.Path, end.SHA256)
+	return code
+}
+
+// BenchmarkServe measures the matrix. One iteration is one pass of the six
+// prompts by conc closed-loop clients, after a warmup.
+func BenchmarkServe(b *testing.B) {
+	if run == nil {
+		b.Skip("TestMain opened no run")
+	}
+	cpus, repeat := cpuList(), repetitions()
+	for _, threads := range threadsAxis {
+		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
+			for _, input := range inputAxis {
+				prompts, warmups := ofLength(run.corpus, input)
+				b.Run(fmt.Sprintf("input=%d", input), func(b *testing.B) {
+					for _, conc := range concAxis {
+						calls := 0
+						b.Run(fmt.Sprintf("conc=%d", conc), func(b *testing.B) {
+							// testing makes the first call before it sets
+							// GOMAXPROCS to what it prints for it.
+							runtime.GOMAXPROCS(cpus[min(calls/repeat, len(cpus)-1)])
+							calls++
+							if err := run.serve(threads); err != nil {
+								b.Fatal(err)
+							}
+							run.Benchmark(b, load.Cell{
+								Conc: conc, Prompts: prompts, Warmups: warmups,
+								OutputTokens: *outputTokens, ExactOutput: true,
+							})
+						})
+					}
+				})
+			}
+		})
+	}
+}
+
+// What follows tests the benchmark itself, as a user starts it: this test's
+// own program, run again, against a server without a model.
+
+// fakeServer builds sse/load/testdata/fakeserve once.
+var fakeServer = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "servebench-fake-")
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(dir, "fakeserve")
+	if out, err := exec.Command("go", "build", "-o", program, "./sse/load/testdata/fakeserve").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return program, nil
+})
+
+// again is one more run of this program.
+type again struct {
+	code   int
+	stdout string
+	stderr string
+	files  []string // evidence, by name
+}
+
+// runAgain runs this program with args on the fake server. A server in args
+// or an evidence directory of "" is left as it is.
+func runAgain(t *testing.T, ill string, args ...string) again {
+	t.Helper()
+	server, err := fakeServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	corpus, err := filepath.Abs(filepath.Join("testdata", corpusName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(os.Args[0], append([]string{"-test.run=^$", "-server", server, "-evidence", dir}, args...)...)
+	command.Env = append(os.Environ(), "FAKESERVE_CORPUS="+corpus, "FAKESERVE_ILL="+ill)
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
+	err = command.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return again{command.ProcessState.ExitCode(), stdout.String(), stderr.String(), files}
+}
+
+// report replays the run's only evidence file.
+func (a *again) report(t *testing.T) *verify.Report {
+	t.Helper()
+	if len(a.files) != 1 {
+		t.Fatalf("%d evidence files %q, want 1; stderr: %s", len(a.files), a.files, a.stderr)
+	}
+	file, err := os.Open(a.files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	report, err := verify.Replay(a.files[0], file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// lines returns the result lines as x/perf reads them, and fails on what it
+// can't read.
+func (a *again) lines(t *testing.T) (names []string, config map[string]string) {
+	t.Helper()
+	config = map[string]string{}
+	reader := benchfmt.NewReader(strings.NewReader(a.stdout), "stdout")
+	for reader.Scan() {
+		switch record := reader.Result().(type) {
+		case *benchfmt.SyntaxError:
+			t.Errorf("benchstat can't read %v", record)
+		case *benchfmt.Result:
+			names = append(names, string(record.Name))
+			for _, c := range record.Config {
+				config[c.Key] = string(c.Value)
+			}
+			for _, unit := range []string{verify.UnitTTFT50, verify.UnitE2E95, verify.UnitThroughput, verify.UnitTPOT50} {
+				if _, ok := record.Value(unit); !ok {
+					t.Errorf("%s has no %s", record.Name, unit)
+				}
+			}
+		}
+	}
+	return names, config
+}
+
+// repeated returns how often each of a list of names follows itself.
+func repeated(names []string, n int) (out []string) {
+	for _, name := range names {
+		out = append(out, slices.Repeat([]string{name}, n)...)
+	}
+	return out
+}
+
+var matrixNames = []string{
+	"Serve/threads=1/input=64/conc=1", "Serve/threads=1/input=64/conc=2",
+	"Serve/threads=1/input=256/conc=1", "Serve/threads=1/input=256/conc=2",
+	"Serve/threads=2/input=64/conc=1", "Serve/threads=2/input=64/conc=2",
+	"Serve/threads=2/input=256/conc=1", "Serve/threads=2/input=256/conc=2",
+}
+
+func TestMatrix(t *testing.T) {
+	one := []string{"Serve/threads=1/input=64/conc=2"}
+	const pattern = "Serve/threads=1/input=64/conc=2"
+	tests := []struct {
+		name   string
+		args   []string
+		want   []string
+		passes int
+	}{
+		{"whole", []string{"-test.bench", ".", "-test.cpu", "1"}, matrixNames, 1},
+		{"count", []string{"-test.bench", ".", "-test.cpu", "1", "-test.count", "3"}, repeated(matrixNames, 3), 1},
+		{"passes", []string{"-test.bench", pattern, "-test.cpu", "1", "-test.benchtime", "3x"}, one, 3},
+		{"cpus", []string{"-test.bench", pattern, "-test.cpu", "1,2", "-test.count", "2"}, []string{one[0], one[0], one[0] + "-2", one[0] + "-2"}, 1},
+		{"shuffle", []string{"-test.bench", pattern, "-test.cpu", "1", "-test.shuffle", "7"}, one, 1},
+		{"failfast", []string{"-test.bench", pattern, "-test.cpu", "1", "-test.failfast"}, one, 1},
+		{"verbose", []string{"-test.bench", pattern, "-test.cpu", "1", "-test.v"}, one, 1},
+		{"axes", []string{"-test.bench", ".", "-test.cpu", "1", "-threads", "3", "-input", "256", "-conc", "6,1"}, []string{"Serve/threads=3/input=256/conc=6", "Serve/threads=3/input=256/conc=1"}, 1},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			a := runAgain(t, "", test.args...)
+			if a.code != 0 {
+				t.Fatalf("exit code %d, stderr: %s", a.code, a.stderr)
+			}
+			names, config := a.lines(t)
+			if !slices.Equal(names, test.want) {
+				t.Errorf("lines %q, want %q", names, test.want)
+			}
+			if config["model"] == "" || config["output-tokens"] != "24" {
+				t.Errorf("configuration lines %q, want a model and 24 output-tokens", config)
+			}
+			report := a.report(t)
+			if err := report.Err(); err != nil {
+				t.Error(err)
+			}
+			if len(report.Results) != len(test.want) {
+				t.Fatalf("%d configurations are recorded, want %d", len(report.Results), len(test.want))
+			}
+			for i, r := range report.Results {
+				printed := strings.TrimPrefix(r.Plan.Name, "Benchmark")
+				if r.Plan.GOMAXPROCS != 1 {
+					printed += fmt.Sprintf("-%d", r.Plan.GOMAXPROCS)
+				}
+				if printed != test.want[i] || r.Configuration.Passes != test.passes || r.Configuration.Measured != 6*test.passes || r.Requests != 6*test.passes+1 {
+					t.Errorf("configuration %d: %s with %d passes, %d measured of %d requests", i, printed, r.Configuration.Passes, r.Configuration.Measured, r.Requests)
+				}
+			}
+		})
+	}
+}
+
+func TestMatrixCost(t *testing.T) {
+	a := runAgain(t, "", "-test.bench", "Serve/threads=1/input=64/conc=1", "-hourly-usd", "0.10")
+	if _, config := a.lines(t); config["assumed-usd-per-hour"] != "0.1" {
+		t.Errorf("configuration lines %q, want the assumed price", config)
+	}
+	metrics := a.report(t).Results[0].Configuration.Metrics
+	value := func(unit string) float64 {
+		for _, m := range metrics {
+			if m.Unit == unit {
+				return m.Value
+			}
+		}
+		t.Fatalf("no %s in %v", unit, metrics)
+		return 0
+	}
+	if got, want := value(verify.UnitCost), 0.10/3600/value(verify.UnitThroughput)*1e6; got < want*0.999999 || got > want*1.000001 {
+		t.Errorf("%v %s, want %v", got, verify.UnitCost, want)
+	}
+}
+
+// Whatever is wrong with a server: no metrics, a non-zero exit at every
+// -count, and evidence that says so itself.
+func TestMatrixInvalid(t *testing.T) {
+	tests := []struct{ ill, reason string }{
+		{"die", "ended: exit status 3"},
+		{"error", "failed: server: fakeserve: out of luck"},
+		{"prompt", "failed: prompt: the server's ids of the prompt are not those of the corpus"},
+	}
+	for _, test := range tests {
+		t.Run(test.ill, func(t *testing.T) {
+			a := runAgain(t, test.ill, "-test.bench", "Serve/threads=1/input=64", "-test.count", "2")
+			if a.code != 1 {
+				t.Errorf("exit code %d, want 1", a.code)
+			}
+			if names, _ := a.lines(t); len(names) > 0 {
+				t.Errorf("lines %q, want none", names)
+			}
+			if !strings.Contains(a.stdout+a.stderr, test.reason) {
+				t.Errorf("no %q in the output:\n%s%s", test.reason, a.stdout, a.stderr)
+			}
+			report := a.report(t)
+			if report.Verdict != verify.Consistent {
+				t.Errorf("verdict %v: %v", report.Verdict, report.Err())
+			}
+			if len(report.Invalid()) == 0 {
+				t.Error("the evidence has no invalid configuration")
+			}
+		})
+	}
+}
+
+// The second repetition fails: testing alone would exit with 0.
+func TestMatrixLaterRepetition(t *testing.T) {
+	t.Setenv("FAKESERVE_AFTER", "9")
+	a := runAgain(t, "error", "-test.bench", "Serve/threads=1/input=64/conc=1", "-test.count", "3")
+	if a.code != 1 {
+		t.Errorf("exit code %d, want 1", a.code)
+	}
+	if got := len(a.report(t).Invalid()); got != 2 {
+		t.Errorf("%d invalid configurations, want 2", got)
+	}
+}
+
+// Two answers to one prompt: the run notices at its end.
+func TestMatrixInconsistent(t *testing.T) {
+	a := runAgain(t, "drift", "-test.bench", "Serve/threads=1/input=64/conc=1", "-test.count", "2")
+	if a.code != 1 || !strings.Contains(a.stderr, "for the same prompt") {
+		t.Errorf("exit code %d, stderr %s", a.code, a.stderr)
+	}
+}
+
+func TestMatrixNoServer(t *testing.T) {
+	tests := []struct {
+		name string
+		ill  string
+		args []string
+		want string
+	}{
+		{"dies at once", "dead", nil, "it ended before it was ready (exit status 1)"},
+		{"isn't there", "", []string{"-server", "no/such/server"}, "no/such/server"},
+		{"isn't a program", "", []string{"-server", "go.mod"}, "permission denied"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			a := runAgain(t, test.ill, append(test.args, "-test.bench", ".")...)
+			if a.code != 1 || !strings.Contains(a.stderr, test.want) {
+				t.Errorf("exit code %d, stderr %s, want 1 and %q", a.code, a.stderr, test.want)
+			}
+			if strings.Contains(a.stdout, "Benchmark") || len(a.files) > 0 {
+				t.Errorf("a result %q or evidence %q of nothing", a.stdout, a.files)
+			}
+		})
+	}
+}
+
+func TestFlags(t *testing.T) {
+	tests := []struct {
+		args []string
+		want string
+	}{
+		{[]string{"left", "over"}, `["left" "over"] is left over`},
+		{[]string{"-threads", "0"}, "want whole numbers from 1 on"},
+		{[]string{"-threads", "1,1"}, "1 stands twice"},
+		{[]string{"-threads", "1000"}, "-threads 1000, want 1 to 256"},
+		{[]string{"-input", "65"}, "-input 65: the corpus has no prompt of 65 tokens, only of 64 and 256"},
+		{[]string{"-conc", "7"}, "-conc 7: a pass has 6 prompts"},
+		{[]string{"-conc", "x"}, "want whole numbers from 1 on"},
+		{[]string{"-output-tokens", "0"}, "-output-tokens 0, want 1 to 7936"},
+		{[]string{"-output-tokens", "8000"}, "-output-tokens 8000, want 1 to 7936"},
+		{[]string{"-hourly-usd", "-1"}, "-hourly-usd -1, want 0 or more"},
+		{[]string{"-hourly-usd", "NaN"}, "-hourly-usd NaN, want 0 or more"},
+		{[]string{"-evidence", ""}, "-evidence is empty"},
+		{[]string{"-nonsense"}, "flag provided but not defined"},
+	}
+	for _, test := range tests {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			a := runAgain(t, "", append([]string{"-test.bench", "."}, test.args...)...)
+			if a.code != 2 || !strings.Contains(a.stderr, test.want) {
+				t.Errorf("exit code %d, stderr %s, want 2 and %q", a.code, a.stderr, test.want)
+			}
+			if len(a.files) > 0 {
+				t.Errorf("evidence %q of a run that never was", a.files)
+			}
+		})
+	}
+}
+
+// Nothing is built or started where no benchmark runs.
+func TestNoBenchmark(t *testing.T) {
+	for _, args := range [][]string{{"-test.list", "."}, {"-test.bench", "Other"}, {"-test.bench", ".", "-test.list", "."}, {}} {
+		a := runAgain(t, "dead", args...)
+		if a.code != 0 || len(a.files) > 0 {
+			t.Errorf("%q: exit code %d, evidence %q, stderr %s", args, a.code, a.files, a.stderr)
+		}
+	}
+}
+
+// The corpus is what the matrix promises: for each length one warmup and six
+// prompts, all different from their first token on.
+func TestCorpus(t *testing.T) {
+	corpus, err := readCorpus()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := map[int32]string{}
+	for _, p := range corpus.Prompts {
+		if other := first[p.IDs[0]]; other != "" {
+			t.Errorf("%s and %s begin with the same token", other, p.ID)
+		}
+		first[p.IDs[0]] = p.ID
+	}
+	for _, input := range []int{64, 256} {
+		prompts, warmups := ofLength(corpus, input)
+		if len(prompts) != 6 || len(warmups) != 1 {
+			t.Errorf("input %d: %d prompts and %d warmups, want 6 and 1", input, len(prompts), len(warmups))
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"servebench/sse"
+	"servebench/verify"
+)
+
+// Cell is one configuration. Its axes are the key=value parts of the
+// benchmark's name.
+type Cell struct {
+	Conc         int      // closed-loop clients
+	Prompts      []string // ids in the corpus, each sent once a pass
+	Warmups      []string // sent before the first pass, kept and excluded
+	OutputTokens int      // of each request
+	ExactOutput  bool     // ids and counts must be exactly as planned
+}
+
+// Benchmark measures cell on the server added last: a warmup, then one pass
+// of the prompts an iteration. It reports the metrics of a valid
+// configuration; an invalid one fails b with its reasons and has no metrics.
+// Everything is in the evidence in either case.
+func (r *Run) Benchmark(b *testing.B, cell Cell) {
+	b.Helper()
+	if r.process == nil {
+		b.Fatal(errNoServer)
+	}
+	warmups, err := r.find(cell.Warmups)
+	if err != nil {
+		b.Fatal(err)
+	}
+	prompts, err := r.find(cell.Prompts)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r.configs++
+	name := b.Name()
+	key := fmt.Sprintf("%s-%d", name, runtime.GOMAXPROCS(0))
+	r.repeats[key]++
+	plan := &verify.Plan{
+		Kind: verify.KindPlan, Config: r.configs, Server: r.servers, Name: name, Axes: axes(name),
+		Repetition: r.repeats[key], GOMAXPROCS: runtime.GOMAXPROCS(0), Load: verify.Load{Kind: "closed", Conc: cell.Conc},
+		Prompts: cell.Prompts, Warmups: cell.Warmups, OutputTokens: cell.OutputTokens, ExactOutput: cell.ExactOutput,
+		PlannedNS: r.Clock.Now(),
+	}
+	r.append(plan)
+	rec := newRecorder(r)
+	ctx, cancel := context.WithCancelCause(b.Context())
+	defer cancel(nil)
+	go func() { // a dead server can't answer
+		select {
+		case <-r.process.Dead():
+			cancel(r.process.Err())
+		case <-ctx.Done():
+		}
+	}()
+	watch := watchMemory(r.process.command.Process.Pid, plan.Config, r.Clock, func(m *verify.Memory) { rec.records <- m })
+	loop := closedLoop{
+		client: &sse.Client{BaseURL: "http://" + r.process.Ready.Addr, Model: r.process.Ready.Server.Model.ID, Clock: r.Clock},
+		plan:   plan,
+		done:   func(request *verify.Request) { rec.records <- request },
+	}
+	loop.run(ctx, verify.PhaseWarmup, 0, warmups)
+	passes := 0
+	for b.Loop() {
+		if ctx.Err() == nil {
+			loop.run(ctx, verify.PhaseMeasured, passes, prompts)
+			passes++
+		}
+	}
+	served, logErr := r.served(plan, len(warmups)+passes*len(prompts))
+	for _, s := range served {
+		rec.records <- s
+	}
+	peak, source := watch.end()
+	rec.end()
+
+	if err := r.process.Err(); err != nil {
+		rec.reasons = append(rec.reasons, err.Error())
+	}
+	if logErr != nil {
+		rec.reasons = append(rec.reasons, logErr.Error())
+	}
+	if passes == 0 {
+		rec.reasons = append(rec.reasons, "no pass was made")
+	}
+	c := &verify.Configuration{
+		Kind: verify.KindConfiguration, Config: plan.Config, Passes: passes,
+		PeakBytes: peak, PeakSource: source, Metrics: []verify.Metric{}, Valid: len(rec.reasons) == 0, Reasons: []string{},
+	}
+	rec.summary.Fill(plan, c)
+	if c.Valid {
+		c.Metrics = rec.summary.Metrics(peak, r.Header.HourlyUSD)
+	}
+	for _, reason := range rec.reasons {
+		c.Reasons = append(c.Reasons, strings.ToValidUTF8(reason, "�"))
+	}
+	if err := r.append(c); err != nil || r.broken != nil {
+		// What isn't recorded isn't printed.
+		c.Valid = false
+		c.Reasons = append(c.Reasons, r.broken.Error())
+	}
+	if !c.Valid {
+		r.invalid = append(r.invalid, fmt.Sprintf("%s (repetition %d): %s", name, plan.Repetition, c.Reasons[0]))
+		b.Fatalf("invalid, no metrics: %s", strings.Join(c.Reasons, "\n"))
+	}
+	for _, m := range c.Metrics {
+		b.ReportMetric(m.Value, m.Unit)
+	}
+	b.ReportMetric(0, "ns/op") // a pass has no length of interest
+}
+
+func (r *Run) find(ids []string) ([]*verify.Prompt, error) {
+	out := make([]*verify.Prompt, len(ids))
+	for i, id := range ids {
+		if out[i] = r.prompts[id]; out[i] == nil {
+			return nil, fmt.Errorf("load: prompt %q isn't in the corpus", id)
+		}
+	}
+	return out, nil
+}
+
+func axes(name string) []verify.Axis {
+	out := []verify.Axis{}
+	for part := range strings.SplitSeq(name, "/") {
+		if key, value, found := strings.Cut(part, "="); found {
+			out = append(out, verify.Axis{Key: key, Value: value})
+		}
+	}
+	return out
+}
+
+// served takes the server's records of a configuration, on the run's clock.
+// The server logs a request before its response ends, so they are there at
+// once, but for clients that went away.
+func (r *Run) served(plan *verify.Plan, want int) ([]*verify.Served, error) {
+	var out []*verify.Served
+	prefix := fmt.Sprintf("%d.", plan.Config)
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		list, err := r.process.readLog()
+		for _, s := range list {
+			if strings.HasPrefix(s.ID, prefix) {
+				r.rebase(s)
+				s.Kind, s.Config = verify.KindServed, plan.Config
+				out = append(out, s)
+			}
+		}
+		switch {
+		case err != nil:
+			return out, err
+		case len(out) >= want || r.process.Err() != nil || time.Now().After(deadline):
+			return out, nil
+		}
+	}
+}
+
+// rebase moves stamps from the absolute clock to the run's.
+func (r *Run) rebase(s *verify.Served) {
+	base := r.Header.Clock.BaseNS
+	for _, ns := range []*int64{&s.ArrivalNS, &s.QueuedNS, &s.SlotNS, &s.ReleaseNS} {
+		if *ns != 0 {
+			*ns -= base
+		}
+	}
+	for i := range s.TokenNS {
+		s.TokenNS[i] -= base
+	}
+}

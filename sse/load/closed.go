@@ -1,0 +1,82 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"servebench/sse"
+	"servebench/verify"
+)
+
+// closedLoop is Conc clients that share a list of prompts: each takes the
+// next one when its last request has ended.
+type closedLoop struct {
+	client *sse.Client
+	plan   *verify.Plan
+	done   func(*verify.Request) // called by many goroutines, must not block for long
+}
+
+// run sends every prompt once and returns when all have ended.
+func (c *closedLoop) run(ctx context.Context, phase string, pass int, prompts []*verify.Prompt) {
+	var next atomic.Int64
+	var clients sync.WaitGroup
+	for client := range min(c.plan.Load.Conc, len(prompts)) {
+		clients.Go(func() {
+			for {
+				scheduled := c.client.Clock.Now()
+				i := int(next.Add(1)) - 1
+				if i >= len(prompts) {
+					return
+				}
+				r := &verify.Request{
+					Kind: verify.KindRequest, Config: c.plan.Config, ID: requestID(c.plan.Config, phase, pass, i),
+					Phase: phase, Pass: pass, Client: client, Prompt: prompts[i].ID,
+					OutputTokens: c.plan.OutputTokens, ScheduledNS: scheduled,
+				}
+				c.client.Complete(ctx, sse.Ask{
+					ID: r.ID, Prompt: prompts[i].Text, OutputTokens: c.plan.OutputTokens,
+					IgnoreEOS: true, TokenIDs: true,
+				}, r)
+				judge(r, prompts[i], c.plan.ExactOutput)
+				c.done(r)
+			}
+		})
+	}
+	clients.Wait()
+}
+
+func requestID(config int, phase string, pass, i int) string {
+	if phase == verify.PhaseWarmup {
+		return fmt.Sprintf("%d.w.%d", config, i)
+	}
+	return fmt.Sprintf("%d.%d.%d", config, pass, i)
+}
+
+// judge fails a request whose stream was proper but isn't what the
+// configuration is about: another prompt, another length.
+func judge(r *verify.Request, prompt *verify.Prompt, exact bool) {
+	fail := func(class, format string, args ...any) {
+		if r.Failure == nil {
+			r.Failure = &verify.Failure{Class: class, Message: fmt.Sprintf(format, args...)}
+		}
+	}
+	if r.Failure != nil || !exact {
+		return
+	}
+	n, known := r.Tokens()
+	switch {
+	case r.Usage == nil:
+		fail(verify.FailUsage, "the server sent no usage, so its count of the prompt's tokens is unknown")
+	case r.Usage.PromptTokens != prompt.Input:
+		fail(verify.FailPrompt, "the server counted %d prompt tokens, want %d", r.Usage.PromptTokens, prompt.Input)
+	case r.EventIDs == nil || r.PromptIDs == nil:
+		fail(verify.FailReply, "the server sent no token ids for every token and for the prompt")
+	case !slices.Equal(r.PromptIDs, prompt.IDs):
+		fail(verify.FailPrompt, "the server's ids of the prompt are not those of the corpus")
+	case !known || n != r.OutputTokens || r.Finish != "length":
+		fail(verify.FailShort, "%d tokens with finish reason %q, want %d with \"length\"", n, r.Finish, r.OutputTokens)
+	}
+}

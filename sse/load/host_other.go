@@ -1,0 +1,7 @@
+//go:build !linux
+
+package load
+
+import "runtime"
+
+func allowedCPUs() int { return runtime.NumCPU() }

@@ -1,0 +1,207 @@
+package load
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"servebench/sse"
+	"servebench/verify"
+)
+
+// Run is the evidence of one process while it grows. Its methods are called
+// by one goroutine.
+type Run struct {
+	Header verify.Header // as written
+	Clock  *sse.Clock
+
+	evidence *verify.Writer
+	corpus   *verify.Corpus
+	prompts  map[string]*verify.Prompt
+	lock     *os.File
+	servers  int
+	process  *Process // of the last server record, nil for a target
+	configs  int
+	repeats  map[string]int
+	invalid  []string
+	broken   error // of writing
+}
+
+// Options describe a run.
+type Options struct {
+	Dir       string         // for the evidence; made if need be
+	Source    string         // directory of the code under version control, for its revision
+	Flags     []verify.Flag  //
+	HourlyUSD float64        // an assumption; 0 for none
+	Corpus    *verify.Corpus // of all prompts
+}
+
+// busyLimit is the share of CPU time in use before a run from which it warns.
+const busyLimit = 0.15
+
+// NewRun opens a new evidence file and writes its first records. It looks at
+// the machine for half a second; what is doubtful stands in Header.Warnings.
+func NewRun(o Options) (*Run, error) {
+	r := &Run{Clock: sse.NewClock(), corpus: o.Corpus, prompts: map[string]*verify.Prompt{}, repeats: map[string]int{}}
+	started := time.Now()
+	var unique [4]byte
+	rand.Read(unique[:])
+	host := describeHost()
+	warnings := []string{}
+	r.lock, host.MachineLock = lockMachine()
+	if !host.MachineLock {
+		warnings = append(warnings, "another run holds the machine-wide lock: both disturb each other")
+	}
+	if share, ok := busyShare(500 * time.Millisecond); ok && share > busyLimit {
+		warnings = append(warnings, fmt.Sprintf("the machine is busy: %.0f %% of its CPU time was in use before the start", share*100))
+	}
+	commit, clean := revision(o.Source)
+	r.Header = verify.Header{
+		Run:     fmt.Sprintf("%s-%d-%s", started.UTC().Format("20060102T150405Z"), os.Getpid(), hex.EncodeToString(unique[:])),
+		Started: started.UTC().Format(time.RFC3339Nano), Clock: r.Clock.Evidence(),
+		Revision: commit, CleanTree: clean, Go: runtime.Version(), Modules: modules(), Flags: o.Flags,
+		HourlyUSD: o.HourlyUSD, Energy: verify.Unmeasured, Host: host, Warnings: warnings,
+	}
+	for i := range o.Corpus.Prompts {
+		r.prompts[o.Corpus.Prompts[i].ID] = &o.Corpus.Prompts[i]
+	}
+	var err error
+	if r.evidence, err = verify.Create(o.Dir, r.Header); err != nil {
+		return nil, err
+	}
+	if err := r.append(o.Corpus); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Path returns the name of the evidence file.
+func (r *Run) Path() string { return r.evidence.Path() }
+
+func (r *Run) append(record any) error {
+	err := r.evidence.Append(record)
+	if err != nil && r.broken == nil {
+		r.broken = err
+	}
+	return err
+}
+
+// AddServer records a server that is ready; the configurations that follow
+// are measured on it.
+func (r *Run) AddServer(p *Process) error {
+	r.servers++
+	r.process = p
+	s := p.Ready.Server
+	s.Kind, s.Server, s.Binary = verify.KindServer, r.servers, p.Binary
+	s.ReadyNS = r.Clock.Stamp(p.readyAt)
+	s.LoadNS = int64(p.readyAt.Sub(p.started))
+	return r.append(&s)
+}
+
+// End is how a run ended.
+type End struct {
+	Path    string
+	SHA256  string   // of the file
+	Invalid []string // configurations without a line, with the reason
+	Report  *verify.Report
+}
+
+// Discard removes the file of a run that measured nothing.
+func (r *Run) Discard() {
+	if r.configs == 0 {
+		r.evidence.Abandon()
+		os.Remove(r.Path())
+	}
+	if r.lock != nil {
+		r.lock.Close()
+	}
+}
+
+// Close ends the file and replays it from the disk. Its error is that of the
+// evidence: not written, not readable or not consistent.
+func (r *Run) Close() (*End, error) {
+	if r.lock != nil {
+		defer r.lock.Close()
+	}
+	s := &End{Path: r.Path(), Invalid: r.invalid}
+	var err error
+	if s.SHA256, err = r.evidence.Close(r.Clock.Now()); err != nil {
+		return s, err
+	}
+	file, err := os.Open(s.Path)
+	if err != nil {
+		return s, fmt.Errorf("load: evidence: %w", err)
+	}
+	defer file.Close()
+	if s.Report, err = verify.Replay(s.Path, file); err != nil {
+		return s, err
+	}
+	if s.Report.SHA256 != s.SHA256 {
+		return s, fmt.Errorf("load: evidence %s has sha256 %s on the disk, but %s was written", s.Path, s.Report.SHA256, s.SHA256)
+	}
+	return s, s.Report.Err()
+}
+
+// recorder writes records in a goroutine of its own, so that no client waits
+// for the disk between two requests.
+type recorder struct {
+	run      *Run
+	records  chan any
+	done     sync.WaitGroup
+	requests map[string]*verify.Request // until the server's records are in
+	summary  verify.Summary
+	reasons  []string
+	failed   int
+}
+
+func newRecorder(run *Run) *recorder {
+	rec := &recorder{run: run, records: make(chan any, 1024), requests: map[string]*verify.Request{}}
+	rec.done.Go(func() {
+		for record := range rec.records {
+			switch record := record.(type) {
+			case *verify.Request:
+				rec.take(record)
+			case *verify.Served:
+				if r := rec.requests[record.ID]; r != nil {
+					rec.summary.AddServed(r, record)
+				}
+			case *verify.Memory:
+				rec.summary.AddMemory(record)
+			}
+			run.append(record)
+		}
+	})
+	return rec
+}
+
+// maxReasons bounds the failures that a configuration spells out; all of them
+// are in their requests' records.
+const maxReasons = 5
+
+func (rec *recorder) take(r *verify.Request) {
+	rec.summary.Add(r)
+	rec.requests[r.ID] = r
+	if r.Failure == nil {
+		return
+	}
+	rec.failed++
+	if rec.failed <= maxReasons {
+		rec.reasons = append(rec.reasons, fmt.Sprintf("request %s (%s, prompt %s) failed: %s: %s", r.ID, r.Phase, r.Prompt, r.Failure.Class, r.Failure.Message))
+	}
+}
+
+// end waits until all is written.
+func (rec *recorder) end() {
+	close(rec.records)
+	rec.done.Wait()
+	if more := rec.failed - maxReasons; more > 0 {
+		rec.reasons = append(rec.reasons, fmt.Sprintf("%d more requests failed", more))
+	}
+}
+
+var errNoServer = errors.New("load: no server was added to the run")
