@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,50 +11,36 @@ import (
 // cell is one configuration from its plan to its closing record.
 type cell struct {
 	plan          Plan
-	line          int // of the plan
 	requests      []*Request
 	lines         []int // of the requests
 	served        []*Served
 	servedLines   []int
-	samples       int
-	sampleNS      int64
-	sampledPeak   int64
+	servedByID    map[string]*Served
+	ids           map[string]bool // of the requests
+	sampleNS      int64           // of the last sample of memory
+	sum           Summary
+	queueNS       int64
+	doubtful      bool // a record is wrong in itself: what it is compared with would only say so again
 	configuration *Configuration
 }
 
 func (p *replay) plan(plan *Plan) {
 	where := fmt.Sprintf("plan %d", plan.Config)
-	if p.cell != nil {
-		p.problem(where, "configuration %d isn't closed", p.cell.plan.Config)
-		p.closeCell()
-	}
 	servers := len(p.report.Servers)
-	if p.report.Corpus == nil || servers == 0 {
-		p.problem(where, "it stands before the corpus or the server")
-		p.broken = true
+	switch {
+	case p.cell != nil:
+		p.stop(where, "configuration %d isn't closed", p.cell.plan.Config)
+		return
+	case p.report.Corpus == nil || servers == 0:
+		p.stop(where, "it stands before the corpus or the server")
 		return
 	}
-	p.cell = &cell{plan: *plan, line: p.line}
+	problems := len(p.report.Problems)
 	if want := len(p.report.Results) + 1; plan.Config != want {
 		p.problem(where, "configuration number %d, want %d", plan.Config, want)
 	}
 	if plan.Server != servers {
 		p.problem(where, "server %d, want the last one, %d", plan.Server, servers)
-	}
-	parts := strings.Split(plan.Name, "/")
-	axes := make([]Axis, 0, len(parts))
-	for _, part := range parts[1:] {
-		if key, value, found := strings.Cut(part, "="); found {
-			axes = append(axes, Axis{key, value})
-		}
-	}
-	if !slices.Equal(axes, plan.Axes) || !strings.HasPrefix(plan.Name, "Benchmark") {
-		p.problem(where, "name %q gives the axes %v, want %v", plan.Name, axes, plan.Axes)
-	}
-	key := fmt.Sprintf("%s-%d", plan.Name, plan.GOMAXPROCS)
-	p.repeats[key]++
-	if plan.Repetition != p.repeats[key] {
-		p.problem(where, "repetition %d of %s, want %d", plan.Repetition, plan.Name, p.repeats[key])
 	}
 	if plan.GOMAXPROCS < 1 || plan.OutputTokens < 1 {
 		p.problem(where, "gomaxprocs %d and output_tokens %d, want at least 1 of each", plan.GOMAXPROCS, plan.OutputTokens)
@@ -61,25 +48,77 @@ func (p *replay) plan(plan *Plan) {
 	if plan.Load.Kind != "closed" || plan.Load.Conc < 1 {
 		p.problem(where, "load %q with conc %d, want \"closed\" with at least 1", plan.Load.Kind, plan.Load.Conc)
 	}
-	if plan.PlannedNS < p.lastNS {
-		p.problem(where, "planned_ns %d lies before the end of the configuration before, %d", plan.PlannedNS, p.lastNS)
+	least := max(p.lastNS, p.report.Servers[servers-1].ReadyNS)
+	if plan.PlannedNS < least || plan.PlannedNS > maxNS {
+		p.problem(where, "planned_ns %d, want %d, where the server was ready and the configuration before had ended, to %d", plan.PlannedNS, least, int64(maxNS))
 	}
+	if p.report.Header.Target == nil && !plan.ExactOutput {
+		p.problem(where, "exact_output is false, but this run's own server can always be held to it")
+	}
+	p.planName(where, plan)
 	p.planAxes(where, plan)
 	p.planPrompts(where, plan)
+	p.cell = &cell{
+		plan:       *plan,
+		servedByID: map[string]*Served{},
+		ids:        map[string]bool{},
+		queueNS:    -1,
+		doubtful:   len(p.report.Problems) > problems,
+	}
+}
+
+func (p *replay) planName(where string, plan *Plan) {
+	parts := strings.Split(plan.Name, "/")
+	axes := make([]Axis, 0, len(parts))
+	seen := map[string]bool{}
+	for _, part := range parts[1:] {
+		key, value, found := strings.Cut(part, "=")
+		if !found {
+			continue
+		}
+		if seen[key] {
+			p.problem(where, "name %q has the axis %s twice", plan.Name, key)
+		}
+		seen[key] = true
+		axes = append(axes, Axis{key, value})
+	}
+	if !slices.Equal(axes, plan.Axes) {
+		p.problem(where, "axes %v, but name %q gives %v", plan.Axes, plan.Name, axes)
+	}
+	if !strings.HasPrefix(plan.Name, "Benchmark") || strings.ContainsAny(plan.Name, " \t\n") {
+		p.problem(where, "name %q isn't a benchmark's", plan.Name)
+	}
+	if dash := strings.LastIndexByte(plan.Name, '-'); dash >= 0 {
+		if _, err := strconv.Atoi(plan.Name[dash+1:]); err == nil {
+			p.problem(where, "name %q ends like a GOMAXPROCS suffix, which it must not have", plan.Name)
+		}
+	}
+	key := plan.printedName()
+	p.repeats[key]++
+	if plan.Repetition != p.repeats[key] {
+		p.problem(where, "repetition %d of %s, want %d", plan.Repetition, key, p.repeats[key])
+	}
+}
+
+// printedName is the name as package testing prints it.
+func (plan *Plan) printedName() string {
+	if plan.GOMAXPROCS == 1 {
+		return plan.Name
+	}
+	return plan.Name + "-" + strconv.Itoa(plan.GOMAXPROCS)
 }
 
 // planAxes holds the axes whose meaning is known here against the records
-// that they are about.
+// that they are about. The input axis is held against each prompt.
 func (p *replay) planAxes(where string, plan *Plan) {
+	server := &p.report.Servers[len(p.report.Servers)-1]
 	for _, axis := range plan.Axes {
-		have := ""
+		have := axis.Value
 		switch axis.Key {
 		case "threads":
-			have = strconv.Itoa(p.report.Servers[len(p.report.Servers)-1].IntraThreads)
+			have = strconv.Itoa(server.IntraThreads)
 		case "conc":
 			have = strconv.Itoa(plan.Load.Conc)
-		default:
-			continue // input is held against each prompt
 		}
 		if have != axis.Value {
 			p.problem(where, "axis %s=%s, but the record says %s", axis.Key, axis.Value, have)
@@ -91,26 +130,59 @@ func (p *replay) planPrompts(where string, plan *Plan) {
 	if len(plan.Prompts) == 0 {
 		p.problem(where, "no prompts")
 	}
+	server := &p.report.Servers[len(p.report.Servers)-1]
+	own := p.report.Header.Target == nil
 	seen := map[string]bool{}
 	for i, id := range slices.Concat(plan.Prompts, plan.Warmups) {
 		warmup := i >= len(plan.Prompts)
 		prompt := p.prompts[id]
-		switch {
-		case prompt == nil:
+		if prompt == nil {
 			p.problem(where, "prompt %q isn't in the corpus", id)
 			continue
-		case seen[id]:
-			p.problem(where, "prompt %q stands twice: a cache could answer it, or a warmup be measured", id)
-		case prompt.Warmup != warmup:
-			p.problem(where, "prompt %q is a warmup of the corpus: %t, want %t", id, prompt.Warmup, warmup)
+		}
+		if seen[id] {
+			p.problem(where, "prompt %q stands twice: a cache could answer it", id)
 		}
 		seen[id] = true
+		if prompt.Warmup != warmup {
+			p.problem(where, "prompt %q is planned as warmup=%t, but the corpus has warmup=%t", id, warmup, prompt.Warmup)
+		}
 		for _, axis := range plan.Axes {
 			if axis.Key == "input" && axis.Value != strconv.Itoa(prompt.Input) {
 				p.problem(where, "axis input=%s, but prompt %q has %d tokens", axis.Value, id, prompt.Input)
 			}
 		}
+		if !own {
+			continue
+		}
+		if prompt.Input+plan.OutputTokens > server.ContextLimit {
+			p.problem(where, "prompt %q of %d tokens and %d of output, but the server's context_limit is %d", id, prompt.Input, plan.OutputTokens, server.ContextLimit)
+		}
+		if prompt.IDs == nil {
+			p.problem(where, "prompt %q has no ids in the corpus, but this run's own server can be held to them", id)
+		}
+		if i := outside(prompt.IDs, server.Model.Vocabulary); i >= 0 {
+			p.problem(where, "prompt %q: ids[%d] = %d, want 0 to %d", id, i, prompt.IDs[i], server.Model.Vocabulary-1)
+		}
 	}
+}
+
+// outside returns the index of the first id outside a vocabulary, or -1.
+func outside(ids []int32, vocabulary int) int {
+	return slices.IndexFunc(ids, func(id int32) bool { return id < 0 || int(id) >= vocabulary })
+}
+
+// inCell says whether a record stands in its configuration.
+func (p *replay) inCell(where string, config int) bool {
+	switch {
+	case p.cell == nil:
+		p.stop(where, "it stands outside a configuration")
+		return false
+	case config != p.cell.plan.Config:
+		p.stop(where, "config %d, want %d", config, p.cell.plan.Config)
+		return false
+	}
+	return true
 }
 
 func (p *replay) request(r *Request) {
@@ -124,279 +196,364 @@ func (p *replay) request(r *Request) {
 	if !p.inCell(where, r.Config) {
 		return
 	}
-	if p.ids[r.ID] || r.ID == "" {
-		p.problem(where, "its id isn't its own")
+	c := p.cell
+	err := p.checkRequest(r)
+	if c.ids[r.ID] || r.ID == "" {
+		err = fmt.Errorf("its id isn't its own")
 	}
-	p.ids[r.ID] = true
-	p.cell.requests = append(p.cell.requests, r)
-	p.cell.lines = append(p.cell.lines, p.line)
+	if err != nil {
+		p.problem(where, "%v", err)
+		c.doubtful = true
+	}
+	c.ids[r.ID] = true
+	c.requests = append(c.requests, r)
+	c.lines = append(c.lines, p.line)
+	p.lastNS = max(p.lastNS, r.EndNS)
 }
 
 func (p *replay) served(s *Served) {
-	if p.inCell("served "+s.ID, s.Config) {
-		p.cell.served = append(p.cell.served, s)
-		p.cell.servedLines = append(p.cell.servedLines, p.line)
+	where := "served " + s.ID
+	if !p.inCell(where, s.Config) {
+		return
 	}
-}
-
-func (p *replay) inCell(where string, config int) bool {
+	c := p.cell
+	err := s.check()
 	switch {
-	case p.cell == nil:
-		p.problem(where, "it stands outside a configuration")
-		p.broken = true
-		return false
-	case config != p.cell.plan.Config:
-		p.problem(where, "config %d, want %d", config, p.cell.plan.Config)
-		return false
+	case p.report.Header.Target != nil:
+		err = fmt.Errorf("a log of a server that this run didn't start")
+	case c.servedByID[s.ID] != nil:
+		err = fmt.Errorf("logged twice")
 	}
-	return true
+	if err != nil {
+		p.problem(where, "%v", err)
+		c.doubtful = true
+	}
+	c.servedByID[s.ID] = s
+	c.served = append(c.served, s)
+	c.servedLines = append(c.servedLines, p.line)
 }
 
 func (p *replay) memory(m *Memory) {
-	where := fmt.Sprintf("memory of configuration %d", m.Config)
+	where := fmt.Sprintf("memory %d", m.Config)
 	if !p.inCell(where, m.Config) {
 		return
 	}
-	if len(m.TimeNS) != len(m.RSSBytes) || len(m.TimeNS) == 0 {
-		p.problem(where, "%d times and %d sizes", len(m.TimeNS), len(m.RSSBytes))
-		return
+	c := p.cell
+	problems := len(p.report.Problems)
+	switch {
+	case p.report.Header.Target != nil:
+		p.problem(where, "memory of a server that this run didn't start")
+	case len(m.TimeNS) != len(m.RSSBytes) || len(m.TimeNS) == 0:
+		p.problem(where, "%d time_ns and %d rss_bytes, want as many of each and at least 1", len(m.TimeNS), len(m.RSSBytes))
 	}
-	for i, ns := range m.TimeNS {
-		if ns < p.cell.plan.PlannedNS || ns <= p.cell.sampleNS {
-			p.problem(where, "time_ns[%d] = %d isn't later than the plan and the sample before", i, ns)
+	for i, ns := range m.TimeNS[:min(len(m.TimeNS), len(m.RSSBytes))] {
+		if least := max(c.plan.PlannedNS, c.sampleNS+1); ns < least || ns > maxNS {
+			p.problem(where, "time_ns[%d] = %d, want %d to %d", i, ns, least, int64(maxNS))
 		}
-		if m.RSSBytes[i] < 1 {
-			p.problem(where, "rss_bytes[%d] = %d", i, m.RSSBytes[i])
+		if size := m.RSSBytes[i]; size < 1 || size > 1<<50 {
+			p.problem(where, "rss_bytes[%d] = %d, want 1 to 2^50", i, size)
 		}
-		p.cell.sampleNS = ns
-		p.cell.samples++
-		p.cell.sampledPeak = max(p.cell.sampledPeak, m.RSSBytes[i])
+		c.sampleNS = ns
 	}
+	p.lastNS = max(p.lastNS, c.sampleNS)
+	c.doubtful = c.doubtful || len(p.report.Problems) > problems
+	c.sum.AddMemory(m)
 }
 
-func (p *replay) configuration(c *Configuration) {
-	where := fmt.Sprintf("configuration %d", c.Config)
+func (p *replay) configuration(closing *Configuration) {
+	where := fmt.Sprintf("configuration %d", closing.Config)
 	p.trailer.Configurations++
-	if !c.Valid {
+	if !closing.Valid {
 		p.trailer.Invalid++
 	}
-	if !p.inCell(where, c.Config) {
+	if !p.inCell(where, closing.Config) {
 		return
 	}
-	p.cell.configuration = c
-	p.judge(where, c)
-	p.lastNS = max(p.lastNS, p.cell.sampleNS)
-	for _, r := range p.cell.requests {
-		p.lastNS = max(p.lastNS, r.EndNS)
-	}
+	p.cell.configuration = closing
+	p.judge(where, closing)
 	p.closeCell()
 }
 
-// judge checks a closed configuration.
-func (p *replay) judge(where string, c *Configuration) {
-	var sum Summary
+// judge checks a closed configuration, from what its records say of each
+// other to what the closing record says of them. It ends at the first kind of
+// check that finds something, for what follows would only say it again.
+func (p *replay) judge(where string, closing *Configuration) {
+	if p.cell.doubtful {
+		return
+	}
+	for _, check := range []func(string, *Configuration){
+		p.checkConserved, p.checkWitnesses, p.checkSlot, p.checkLoad, p.checkPhases, p.checkTotals, p.checkPeak, p.checkValidity,
+	} {
+		problems := len(p.report.Problems)
+		if check(where, closing); len(p.report.Problems) > problems {
+			return
+		}
+	}
+}
+
+// checkConserved: the plan's warmups were sent once and its prompts once in
+// each pass; where the run calls itself invalid, some may be missing.
+func (p *replay) checkConserved(where string, closing *Configuration) {
+	if closing.Passes < 0 || closing.Valid && closing.Passes == 0 {
+		p.problem(where, "passes %d, want at least 1", closing.Passes)
+		return
+	}
+	type turn struct {
+		pass   int // -1 for the warmup
+		prompt string
+	}
+	sent := map[turn]int{}
 	for i, r := range p.cell.requests {
-		if err := p.checkRequest(r); err != nil {
-			p.problemAt(p.cell.lines[i], "request "+r.ID, "%v", err)
+		t := turn{r.Pass, r.Prompt}
+		if r.Phase == PhaseWarmup {
+			t.pass = -1
+		} else if r.Pass >= closing.Passes {
+			p.problemAt(p.cell.lines[i], "request "+r.ID, "pass %d, want below the %d of its configuration", r.Pass, closing.Passes)
 		}
-		sum.Add(r)
-	}
-	p.checkWitnesses(c.Valid)
-	p.checkSlot()
-	p.checkLoad()
-	p.checkPhases()
-	if c.Valid {
-		p.checkPasses(where, c)
-	}
-
-	have := [...]int64{int64(c.Measured), int64(c.Failed), int64(c.WarmupFailed), c.Tokens, c.BeginNS, c.EndNS}
-	want := [...]int64{int64(sum.Measured), int64(sum.Failed), int64(sum.WarmupFailed), sum.Tokens, sum.BeginNS, sum.EndNS}
-	if have != want {
-		p.problem(where, "measured, failed, warmup_failed, tokens, begin_ns, end_ns are %v, its requests give %v", have, want)
-	}
-	p.checkPeak(where, c)
-	p.checkValidity(where, c, &sum)
-}
-
-func (p *replay) checkPeak(where string, c *Configuration) {
-	switch {
-	case c.PeakBytes < 0 || (c.PeakBytes == 0) != (c.PeakSource == Unmeasured):
-		p.problem(where, "peak_bytes %d with source %q", c.PeakBytes, c.PeakSource)
-	case c.PeakBytes > 0 && c.PeakBytes < p.cell.sampledPeak:
-		p.problem(where, "peak_bytes %d, but a sample has %d", c.PeakBytes, p.cell.sampledPeak)
-	case c.Valid && c.PeakBytes > 0 && p.cell.samples == 0:
-		p.problem(where, "peak_bytes %d without a sample of memory", c.PeakBytes)
-	}
-}
-
-func (p *replay) checkValidity(where string, c *Configuration, sum *Summary) {
-	if c.Valid != (len(c.Reasons) == 0) {
-		p.problem(where, "valid is %t with %d reasons against it", c.Valid, len(c.Reasons))
-	}
-	if !c.Valid {
-		if len(c.Metrics) > 0 {
-			p.problem(where, "it is invalid and has %d metrics, want none", len(c.Metrics))
+		if sent[t]++; sent[t] == 2 {
+			p.problemAt(p.cell.lines[i], "request "+r.ID, "prompt %q was sent before in %s", r.Prompt, passName(t.pass))
 		}
+	}
+	if !closing.Valid {
 		return
 	}
-	if sum.Failed > 0 || sum.WarmupFailed > 0 || sum.Measured == 0 {
-		p.problem(where, "it is called valid with %d measured requests, %d of them failed, %d warmups failed", sum.Measured, sum.Failed, sum.WarmupFailed)
-	}
-	want := sum.Metrics(c.PeakBytes, p.report.Header.HourlyUSD)
-	if slices.Equal(c.Metrics, want) {
-		return
-	}
-	for i := range max(len(want), len(c.Metrics)) {
-		switch {
-		case i >= len(c.Metrics):
-			p.problem(where, "metric %s is missing, want %v", want[i].Unit, want[i].Value)
-		case i >= len(want):
-			p.problem(where, "metric %s = %v is not defined by the requests", c.Metrics[i].Unit, c.Metrics[i].Value)
-		case c.Metrics[i] != want[i]:
-			p.problem(where, "metric %s = %v, want %s = %v", c.Metrics[i].Unit, c.Metrics[i].Value, want[i].Unit, want[i].Value)
+	for pass := -1; pass < closing.Passes; pass++ {
+		prompts := p.cell.plan.Prompts
+		if pass < 0 {
+			prompts = p.cell.plan.Warmups
 		}
-	}
-}
-
-// checkPasses: each pass has every prompt of the plan once.
-func (p *replay) checkPasses(where string, c *Configuration) {
-	seen := map[string]int{}
-	for _, r := range p.cell.requests {
-		if r.Phase != PhaseMeasured {
-			seen["warmup/"+r.Prompt]++
-			continue
-		}
-		if r.Pass < 0 || r.Pass >= c.Passes {
-			p.problem(where, "request %s is of pass %d, want below %d", r.ID, r.Pass, c.Passes)
-		}
-		seen[fmt.Sprintf("%d/%s", r.Pass, r.Prompt)]++
-	}
-	if c.Passes < 1 {
-		p.problem(where, "passes %d, want at least 1", c.Passes)
-	}
-	once := func(key, what string) {
-		if n := seen[key]; n != 1 {
-			p.problem(where, "%s was sent %d times, want once", what, n)
-		}
-		delete(seen, key)
-	}
-	for pass := range c.Passes {
-		for _, id := range p.cell.plan.Prompts {
-			once(fmt.Sprintf("%d/%s", pass, id), fmt.Sprintf("prompt %q of pass %d", id, pass))
+		for _, id := range prompts {
+			if sent[turn{pass, id}] == 0 {
+				p.problem(where, "prompt %q was not sent in %s", id, passName(pass))
+			}
 		}
 		if len(p.report.Problems) >= maxProblems {
 			return
 		}
 	}
-	for _, id := range p.cell.plan.Warmups {
-		once("warmup/"+id, fmt.Sprintf("warmup %q", id))
+}
+
+func passName(pass int) string {
+	if pass < 0 {
+		return "the warmup"
 	}
-	for key, n := range seen {
-		p.problem(where, "%d requests of %q are not in the plan", n, key)
+	return fmt.Sprintf("pass %d", pass)
+}
+
+// checkSlot: one request holds the slot at a time, in the order of the queue.
+func (p *replay) checkSlot(string, *Configuration) {
+	type holder struct {
+		*Served
+		line int
+	}
+	var held []holder
+	if p.slot != nil {
+		held = append(held, holder{p.slot, 0})
+	}
+	for i, s := range p.cell.served {
+		if s.SlotNS > 0 {
+			held = append(held, holder{s, p.cell.servedLines[i]})
+		}
+	}
+	slices.SortStableFunc(held, func(a, b holder) int { return cmp.Compare(a.SlotNS, b.SlotNS) })
+	for i := 1; i < len(held); i++ {
+		before, after := held[i-1], held[i]
+		where := "served " + after.ID
+		if after.SlotNS < before.ReleaseNS {
+			p.problemAt(after.line, where, "slot_ns %d lies before release_ns %d of %s, and the slot is one", after.SlotNS, before.ReleaseNS, before.ID)
+		}
+		if after.QueuedNS < before.QueuedNS {
+			p.problemAt(after.line, where, "queued_ns %d lies before that of %s, %d, which got the slot before it", after.QueuedNS, before.ID, before.QueuedNS)
+		}
+	}
+	if len(held) > 0 {
+		p.slot = held[len(held)-1].Served
 	}
 }
 
-// checkPhases: warmups are over before the first measured request starts, a
-// pass before the next.
-func (p *replay) checkPhases() {
-	type span struct{ first, last int64 }
-	spans := map[int]span{} // by pass, -1 for the warmup
+// checkLoad: in a closed loop a client's request is due when its last one has
+// ended. As many clients as the plan has are then all that can be under way.
+func (p *replay) checkLoad(where string, _ *Configuration) {
+	order := make([]int, len(p.cell.requests))
+	for i := range order {
+		order[i] = i
+	}
+	requests := p.cell.requests
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(requests[a].StartNS, requests[b].StartNS) })
+	last := map[int]*Request{} // by client
+	for _, i := range order {
+		r := requests[i]
+		if before := last[r.Client]; before != nil && r.ScheduledNS < before.EndNS {
+			p.problemAt(p.cell.lines[i], "request "+r.ID, "scheduled_ns %d lies before the end of its client's request %s, %d", r.ScheduledNS, before.ID, before.EndNS)
+		}
+		last[r.Client] = r
+	}
+	if conc := p.cell.plan.Load.Conc; conc <= len(p.cell.plan.Prompts) && p.cell.configuration.Valid {
+		if most := inFlight(requests); most < conc {
+			p.warn("%s, %s: at most %d requests were under way at once, though conc is %d", where, p.cell.plan.Name, most, conc)
+		}
+	}
+}
+
+// inFlight returns how many measured requests were under way at once at most.
+func inFlight(requests []*Request) (most int) {
+	type edge struct {
+		ns    int64
+		delta int
+	}
+	var edges []edge
+	for _, r := range requests {
+		if r.Phase == PhaseMeasured {
+			edges = append(edges, edge{r.StartNS, 1}, edge{r.EndNS, -1})
+		}
+	}
+	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), a.delta-b.delta) })
+	now := 0
+	for _, e := range edges {
+		now += e.delta
+		most = max(most, now)
+	}
+	return most
+}
+
+// checkPhases: the warmup is over before the first pass starts, and each pass
+// before the next.
+func (p *replay) checkPhases(where string, _ *Configuration) {
+	type span struct {
+		pass        int
+		first, last int64
+	}
+	var spans []span
+	at := map[int]int{} // pass to index
 	for _, r := range p.cell.requests {
 		pass := r.Pass
 		if r.Phase == PhaseWarmup {
 			pass = -1
 		}
-		s, found := spans[pass]
-		if !found || r.StartNS < s.first {
-			s.first = r.StartNS
+		i, found := at[pass]
+		if !found {
+			i = len(spans)
+			at[pass] = i
+			spans = append(spans, span{pass, r.StartNS, r.EndNS})
 		}
-		s.last = max(s.last, r.EndNS)
-		spans[pass] = s
+		spans[i].first = min(spans[i].first, r.StartNS)
+		spans[i].last = max(spans[i].last, r.EndNS)
 	}
-	passes := make([]int, 0, len(spans))
-	for pass := range spans {
-		passes = append(passes, pass)
-	}
-	slices.Sort(passes)
-	name := func(pass int) string {
-		if pass < 0 {
-			return "the warmup"
-		}
-		return fmt.Sprintf("pass %d", pass)
-	}
-	for i := 1; i < len(passes); i++ {
-		if before, after := spans[passes[i-1]], spans[passes[i]]; after.first < before.last {
-			p.problem(fmt.Sprintf("configuration %d", p.cell.plan.Config), "%s starts at %d, before %s ends at %d",
-				name(passes[i]), after.first, name(passes[i-1]), before.last)
+	slices.SortFunc(spans, func(a, b span) int { return a.pass - b.pass })
+	for i := 1; i < len(spans); i++ {
+		if before, after := spans[i-1], spans[i]; after.first < before.last {
+			p.problem(where, "%s starts at %d, before %s ends at %d", passName(after.pass), after.first, passName(before.pass), before.last)
 		}
 	}
 }
 
-// checkLoad: no more requests under way than the load allows, and none
-// overlaps another of its own client.
-func (p *replay) checkLoad() {
-	type edge struct {
-		ns    int64
-		delta int
-	}
-	where := fmt.Sprintf("configuration %d", p.cell.plan.Config)
-	var edges []edge
-	byClient := map[int][]*Request{}
-	for _, r := range p.cell.requests {
-		edges = append(edges, edge{r.StartNS, 1}, edge{r.EndNS, -1})
-		byClient[r.Client] = append(byClient[r.Client], r)
-	}
-	slices.SortFunc(edges, func(a, b edge) int {
-		if a.ns != b.ns {
-			return compare(a.ns, b.ns)
+// checkTotals holds what the closing record says of its requests against them.
+func (p *replay) checkTotals(where string, closing *Configuration) {
+	c := p.cell
+	for _, r := range c.requests {
+		c.sum.Add(r)
+		if s := c.servedByID[r.ID]; s != nil {
+			c.sum.AddServed(r, s)
 		}
-		return a.delta - b.delta
-	})
-	inFlight, most := 0, 0
-	for _, e := range edges {
-		inFlight += e.delta
-		most = max(most, inFlight)
 	}
-	if conc := p.cell.plan.Load.Conc; most > conc {
-		p.problem(where, "%d requests were under way at once, want at most %d", most, conc)
+	if ns, ok := c.sum.QueueP50NS(); ok {
+		c.queueNS = ns
 	}
-	for client, list := range byClient {
-		slices.SortFunc(list, func(a, b *Request) int { return compare(a.StartNS, b.StartNS) })
-		for i, r := range list {
-			if i > 0 && r.StartNS < list[i-1].EndNS {
-				p.problem(where, "requests %s and %s of client %d overlap", list[i-1].ID, r.ID, client)
-			}
+	want := *closing
+	c.sum.Fill(&c.plan, &want)
+	compare := func(name string, have, want int64) {
+		if have != want {
+			p.problem(where, "%s %d, but its records give %d", name, have, want)
 		}
+	}
+	compare("measured", int64(closing.Measured), int64(want.Measured))
+	compare("failed", int64(closing.Failed), int64(want.Failed))
+	compare("warmup_failed", int64(closing.WarmupFailed), int64(want.WarmupFailed))
+	compare("tokens", closing.Tokens, want.Tokens)
+	compare("begin_ns", closing.BeginNS, want.BeginNS)
+	compare("end_ns", closing.EndNS, want.EndNS)
+	compare("lead_ns", closing.LeadNS, want.LeadNS)
+	for _, spans := range []struct {
+		name       string
+		have, want Spans
+	}{{"spans.", closing.Spans, want.Spans}, {"excluded.", closing.Excluded, want.Excluded}} {
+		have, want := spans.have.fields(), spans.want.fields()
+		for i := range have {
+			compare(spans.name+have[i].name, have[i].value, want[i].value)
+		}
+	}
+	compare("sampled.samples", int64(closing.Sampled.Samples), int64(want.Sampled.Samples))
+	compare("sampled.max_bytes", closing.Sampled.MaxBytes, want.Sampled.MaxBytes)
+	compare("sampled.sum_bytes", closing.Sampled.SumBytes, want.Sampled.SumBytes)
+	compare("sampled.gap_ns", closing.Sampled.GapNS, want.Sampled.GapNS)
+}
+
+type spanField struct {
+	name  string
+	value int64
+}
+
+func (s *Spans) fields() []spanField {
+	return []spanField{
+		{"requests", int64(s.Requests)},
+		{"delay_ns", s.DelayNS},
+		{"connect_ns", s.ConnectNS},
+		{"send_ns", s.SendNS},
+		{"headers_ns", s.HeadersNS},
+		{"events_ns", s.EventsNS},
+		{"end_ns", s.EndNS},
+		{"served", int64(s.Served)},
+		{"arrive_ns", s.ArriveNS},
+		{"read_ns", s.ReadNS},
+		{"queue_ns", s.QueueNS},
+		{"slot_ns", s.SlotNS},
+		{"tokens", s.Tokens},
+		{"delivery_ns", s.DeliveryNS},
 	}
 }
 
-func compare(a, b int64) int {
+// checkPeak: the kernel's own peak is no less than any sample. Kernels count a
+// process's pages on each CPU and add up now and then, and the peak only when
+// it may fall, so that a sample can be ahead of it by a little.
+func (p *replay) checkPeak(where string, closing *Configuration) {
+	sampled := closing.Sampled
 	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
+	case closing.PeakBytes < 0 || (closing.PeakBytes == 0) != (closing.PeakSource == Unmeasured) || closing.PeakSource == "":
+		p.problem(where, "peak_bytes %d with peak_source %q, want a size with its source or 0 with %q", closing.PeakBytes, closing.PeakSource, Unmeasured)
+	case closing.PeakBytes > 0 && p.report.Header.Target != nil:
+		p.problem(where, "peak_bytes %d of a server that this run didn't start", closing.PeakBytes)
+	case closing.PeakBytes > 0 && sampled.MaxBytes-closing.PeakBytes > sampled.MaxBytes/64:
+		p.problem(where, "peak_bytes %d, but a sample has %d", closing.PeakBytes, sampled.MaxBytes)
+	case closing.Valid && closing.PeakBytes > 0 && sampled.Samples == 0:
+		p.problem(where, "peak_bytes %d without a sample of memory", closing.PeakBytes)
 	}
-	return 0
 }
 
-// checkSlot: one request holds the slot at a time, in the order of the queue.
-func (p *replay) checkSlot() {
-	var held []*Served
-	for _, s := range p.cell.served {
-		if s.SlotNS > 0 {
-			held = append(held, s)
-		}
+func (p *replay) checkValidity(where string, closing *Configuration) {
+	sum := &p.cell.sum
+	if closing.Valid != (len(closing.Reasons) == 0) || slices.Contains(closing.Reasons, "") {
+		p.problem(where, "valid is %t with the reasons %q, want none or at least one that says why", closing.Valid, closing.Reasons)
+		return
 	}
-	slices.SortFunc(held, func(a, b *Served) int { return compare(a.SlotNS, b.SlotNS) })
-	for i := 1; i < len(held); i++ {
-		before, after := held[i-1], held[i]
-		where := "served " + after.ID
-		if after.SlotNS < before.ReleaseNS {
-			p.problem(where, "slot_ns %d lies before release_ns %d of %s: the slot is one", after.SlotNS, before.ReleaseNS, before.ID)
+	if !closing.Valid {
+		if len(closing.Metrics) > 0 {
+			p.problem(where, "it is invalid and has %d metrics, want none", len(closing.Metrics))
 		}
-		if after.QueuedNS < before.QueuedNS {
-			p.problem(where, "it queued at %d, before %s at %d, and got the slot after it", after.QueuedNS, before.ID, before.QueuedNS)
+		return
+	}
+	if sum.Failed > 0 || sum.WarmupFailed > 0 {
+		p.problem(where, "it is called valid, but %d of %d measured requests and %d warmups failed", sum.Failed, sum.Measured, sum.WarmupFailed)
+		return
+	}
+	want := sum.Metrics(closing.PeakBytes, p.report.Header.HourlyUSD)
+	for i := range max(len(want), len(closing.Metrics)) {
+		switch {
+		case i >= len(closing.Metrics):
+			p.problem(where, "metric %s is missing, its records give %v", want[i].Unit, want[i].Value)
+		case i >= len(want):
+			p.problem(where, "metric %s = %v, but its records don't define it", closing.Metrics[i].Unit, closing.Metrics[i].Value)
+		case closing.Metrics[i] != want[i]:
+			p.problem(where, "metric %s = %v, but its records give %s = %v", closing.Metrics[i].Unit, closing.Metrics[i].Value, want[i].Unit, want[i].Value)
 		}
 	}
 }

@@ -18,6 +18,11 @@ const (
 	UnitCost       = "usd/Mtok"    // assumed price of an hour / tokens of an hour
 )
 
+// Units returns the units of all metrics, sorted as a benchmark line has them.
+func Units() []string {
+	return []string{UnitE2E95, UnitPeak, UnitThroughput, UnitTPOT50, UnitTTFT50, UnitCost}
+}
+
 // HigherIsBetter says in which direction a unit improves.
 func HigherIsBetter(unit string) bool { return unit == UnitThroughput }
 

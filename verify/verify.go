@@ -25,7 +25,6 @@ package verify
 
 import (
 	"bufio"
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -33,7 +32,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"strings"
 )
 
 // Verdict is what a replay comes to.
@@ -52,20 +50,25 @@ func (v Verdict) String() string {
 // Problem is one contradiction, at a line of the file.
 type Problem struct {
 	File  string
-	Line  int
+	Line  int    // from 1; 0 for what is missing and has no line
 	Where string // the record: "request 1.0.3", "configuration 2", …
 	Err   string // value and expectation
 }
 
 func (p *Problem) Error() string {
-	place := fmt.Sprintf("line %d", p.Line)
-	if p.File != "" {
-		place = fmt.Sprintf("%s:%d", p.File, p.Line)
+	text := "verify: "
+	switch {
+	case p.File != "" && p.Line > 0:
+		text += fmt.Sprintf("%s:%d: ", p.File, p.Line)
+	case p.File != "":
+		text += p.File + ": "
+	case p.Line > 0:
+		text += fmt.Sprintf("line %d: ", p.Line)
 	}
-	if p.Where == "" {
-		return fmt.Sprintf("verify: %s: %s", place, p.Err)
+	if p.Where != "" {
+		text += p.Where + ": "
 	}
-	return fmt.Sprintf("verify: %s: %s: %s", place, p.Where, p.Err)
+	return text + p.Err
 }
 
 // maxProblems bounds a report; a file that is wrong everywhere needs no more.
@@ -80,12 +83,14 @@ type Result struct {
 	Plan          Plan
 	Configuration *Configuration // nil if the file ends before it
 	Requests      int            // seen, warmups too
+	QueueP50NS    int64          // median wait for the slot of measured requests; -1 if no server's log tells
 }
 
 // Report is what Replay found in a file.
 type Report struct {
 	Verdict  Verdict
 	Problems []*Problem // at most 100
+	Warnings []string   // doubts that contradict nothing; the run's own are in Header
 	Header   *Header    // nil if the file has no readable first line
 	Corpus   *Corpus
 	Servers  []Server
@@ -106,6 +111,16 @@ func (r *Report) Err() error {
 	return nil
 }
 
+// Valid returns the number of configurations that have metrics.
+func (r *Report) Valid() (n int) {
+	for _, c := range r.Results {
+		if c.Configuration != nil && c.Configuration.Valid {
+			n++
+		}
+	}
+	return n
+}
+
 // Invalid returns the configurations that the run itself calls invalid.
 func (r *Report) Invalid() (out []Result) {
 	for _, c := range r.Results {
@@ -119,44 +134,46 @@ func (r *Report) Invalid() (out []Result) {
 // Replay reads evidence and checks it. name stands in the problems. Its error
 // is that of reading; what the bytes say is in the report.
 func Replay(name string, source io.Reader) (*Report, error) {
+	return replayFile(name, source, maxLine)
+}
+
+func replayFile(name string, source io.Reader, limit int) (*Report, error) {
 	p := &replay{
 		report:  &Report{},
 		name:    name,
 		hash:    sha256.New(),
+		decoder: newDecoder(),
 		prompts: map[string]*Prompt{},
-		answers: map[string][]int32{},
-		ids:     map[string]bool{},
+		answers: map[string]answer{},
 		repeats: map[string]int{},
 	}
 	reader := bufio.NewReaderSize(source, 1<<20)
-	var line []byte
-	for {
-		part, err := reader.ReadSlice('\n')
-		line = append(line, part...)
-		if errors.Is(err, bufio.ErrBufferFull) {
-			if len(line) > maxLine {
-				p.line++
-				p.problem("", "a line of over %d bytes", maxLine)
-				break
-			}
-			continue
+	var long []byte // what was read of a line longer than the reader's buffer
+	for !p.broken && len(p.report.Problems) < maxProblems {
+		line, err := reader.ReadSlice('\n')
+		if len(long) > 0 || errors.Is(err, bufio.ErrBufferFull) {
+			long = append(long, line...)
+			line = long
 		}
-		if err == nil {
-			p.record(line[:len(line)-1])
-			p.hash.Write(line)
-			line = line[:0]
-			if len(p.report.Problems) >= maxProblems || p.broken {
-				break
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			if len(long) <= limit {
+				continue
 			}
-			continue
-		}
-		if err != io.EOF {
+			p.line++
+			p.stop(recordAt(long), "a line of over %d bytes", limit)
+		case err == io.EOF:
+			p.end(line)
+			p.broken = true // there is no more
+		case err != nil:
 			return nil, fmt.Errorf("verify: %s: %w", name, err)
+		default:
+			p.record(line[:len(line)-1])
 		}
-		p.hash.Write(line)
-		p.end(line)
-		break
+		p.hash.Write(line) // after its record, for the trailer's hash is of the bytes before it
+		long = long[:0]
 	}
+	p.closeCell()
 	if _, err := io.Copy(p.hash, reader); err != nil {
 		return nil, fmt.Errorf("verify: %s: %w", name, err)
 	}
@@ -173,18 +190,19 @@ func Replay(name string, source io.Reader) (*Report, error) {
 
 // replay is the state between two lines.
 type replay struct {
-	report *Report
-	name   string
-	hash   hash.Hash
-	line   int
-	broken bool // order is lost; later lines would only repeat the first problem
+	report  *Report
+	name    string
+	hash    hash.Hash
+	decoder *decoder
+	line    int
+	broken  bool // order is lost; later lines would only repeat the first problem
 
 	prompts map[string]*Prompt
-	answers map[string][]int32 // by prompt id, the longest answer so far
-	ids     map[string]bool    // of requests
-	repeats map[string]int     // of a name and GOMAXPROCS
-	cell    *cell              // the open configuration
-	lastNS  int64              // end of the configuration before
+	answers map[string]answer // by prompt id, the longest so far
+	repeats map[string]int    // of a name and GOMAXPROCS
+	cell    *cell             // the open configuration
+	lastNS  int64             // end of all before the open configuration
+	slot    *Served           // the last to hold the server's slot before it
 
 	trailer Trailer // counted here
 }
@@ -199,6 +217,16 @@ func (p *replay) problemAt(line int, where, format string, args ...any) {
 	}
 }
 
+// stop reports a problem after which later lines make no sense.
+func (p *replay) stop(where, format string, args ...any) {
+	p.problem(where, format, args...)
+	p.broken = true
+}
+
+func (p *replay) warn(format string, args ...any) {
+	p.report.Warnings = append(p.report.Warnings, fmt.Sprintf(format, args...))
+}
+
 // end is called with what stands after the last newline.
 func (p *replay) end(rest []byte) {
 	r := p.report
@@ -208,154 +236,83 @@ func (p *replay) end(rest []byte) {
 		p.problem("", "%d bytes after the trailer", len(rest))
 	case r.Trailer != nil || len(r.Problems) > 0:
 	case r.Header == nil:
-		r.Missing = "no header: the file is empty or its first line is cut off"
-		if len(rest) > 0 && !bytes.HasPrefix(rest, []byte(`{"kind":"header",`)) {
+		const opening = `{"kind":"header",`
+		if n := min(len(rest), len(opening)); string(rest[:n]) != opening[:n] {
 			p.line++
 			p.problem("", "not evidence: the first line is no header record")
+			break
 		}
+		r.Missing = "no header: the file is empty or its first line is cut off"
 	case p.cell != nil:
 		r.Missing = fmt.Sprintf("the run ended within configuration %d, %s, after %d requests", p.cell.plan.Config, p.cell.plan.Name, len(p.cell.requests))
-		p.closeCell()
 	default:
 		r.Missing = fmt.Sprintf("no trailer: the run ended after %d configurations", len(r.Results))
 	}
 }
 
 func (p *replay) closeCell() {
-	if p.cell == nil {
-		return
+	if c := p.cell; c != nil {
+		p.report.Results = append(p.report.Results, Result{c.plan, c.configuration, len(c.requests), c.queueNS})
+		p.cell = nil
 	}
-	p.report.Results = append(p.report.Results, Result{p.cell.plan, p.cell.configuration, len(p.cell.requests)})
-	p.cell = nil
 }
 
 func (p *replay) record(line []byte) {
 	p.line++
 	r := p.report
-	var kind struct {
-		Kind   string `json:"kind"`
-		Schema string `json:"schema"`
-	}
-	if err := json.Unmarshal(line, &kind); err != nil {
-		// The fields of kind are strings, so only broken JSON comes here.
-		p.problem(recordAt(line), "%s", describeJSON(line, err))
-		p.broken = true
+	kind, ok := recordKind(line)
+	switch {
+	case r.Header == nil && kind != KindHeader:
+		p.stop("", "not evidence: the first line is no header record")
+		return
+	case !ok:
+		p.stop("", "no record: %s, want {\"kind\":…", excerpt(line, 0))
+		return
+	case r.Trailer != nil:
+		p.stop("", "a %q record after the trailer", kind)
+		return
+	case r.Header != nil && kind == KindHeader:
+		p.stop("", "a second header")
 		return
 	}
-	if r.Trailer != nil {
-		p.problem("", "a %q record after the trailer", kind.Kind)
-		p.broken = true
-		return
-	}
-	if (r.Header == nil) != (kind.Kind == KindHeader) {
-		if r.Header == nil {
-			p.problem("", "the first record is %q, want %q", kind.Kind, KindHeader)
-		} else {
-			p.problem("", "a second header")
-		}
-		p.broken = true
-		return
-	}
-	if kind.Kind == KindHeader && kind.Schema != Schema {
-		p.problem("header", "schema %q, want %q", kind.Schema, Schema)
-		p.broken = true
-		return
-	}
-	switch kind.Kind {
+	switch kind {
 	case KindHeader:
-		record(p, line, p.header)
+		var head struct {
+			Schema string `json:"schema"`
+		}
+		if err := json.Unmarshal(line, &head); err == nil && head.Schema != Schema {
+			p.stop("header", "schema %q, want %q", head.Schema, Schema)
+			return
+		}
+		take(p, line, p.header)
 	case KindCorpus:
-		record(p, line, p.corpus)
+		take(p, line, p.corpus)
 	case KindServer:
-		record(p, line, p.server)
+		take(p, line, p.server)
 	case KindPlan:
-		record(p, line, p.plan)
+		take(p, line, p.plan)
 	case KindRequest:
-		record(p, line, p.request)
+		take(p, line, p.request)
 	case KindServed:
-		record(p, line, p.served)
+		take(p, line, p.served)
 	case KindMemory:
-		record(p, line, p.memory)
+		take(p, line, p.memory)
 	case KindConfiguration:
-		record(p, line, p.configuration)
+		take(p, line, p.configuration)
 	case KindTrailer:
-		record(p, line, p.end0)
+		take(p, line, p.close)
 	default:
-		p.problem("", "kind %q is unknown to %s", kind.Kind, Schema)
-		p.broken = true
+		p.stop("", "kind %q is unknown to %s", kind, Schema)
 	}
 	p.trailer.Records++
 }
 
-// record decodes line strictly and hands it on.
-func record[T any](p *replay, line []byte, take func(*T)) {
+// take decodes a line and hands the record on.
+func take[T any](p *replay, line []byte, check func(*T)) {
 	v := new(T)
-	dec := json.NewDecoder(bytes.NewReader(line))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		p.problem(recordAt(line), "%s", describeJSON(line, err))
-		p.broken = true
+	if err := p.decoder.decode(line, v); err != nil {
+		p.stop(recordAt(line), "%v", err)
 		return
 	}
-	again, err := json.Marshal(v)
-	if err != nil {
-		p.problem(recordAt(line), "%v", err)
-		p.broken = true
-		return
-	}
-	if !bytes.Equal(again, line) {
-		at := 0
-		for at < min(len(again), len(line)) && again[at] == line[at] {
-			at++
-		}
-		p.problem(recordAt(line), "not in canonical form at byte %d: have %s, want %s", at, excerpt(line, at), excerpt(again, at))
-		p.broken = true
-		return
-	}
-	take(v)
-}
-
-func excerpt(line []byte, at int) string {
-	return fmt.Sprintf("%q", line[max(0, at-24):min(len(line), at+24)])
-}
-
-// recordAt names a record that can't be decoded, as well as its text allows.
-func recordAt(line []byte) string {
-	kind, id := scanString(line, `"kind":"`), scanString(line, `"id":"`)
-	return strings.TrimSpace(kind + " " + id)
-}
-
-func scanString(line []byte, key string) string {
-	_, rest, found := bytes.Cut(line, []byte(key))
-	if !found {
-		return ""
-	}
-	value, _, found := bytes.Cut(rest[:min(len(rest), 200)], []byte(`"`))
-	if !found {
-		return ""
-	}
-	return string(value)
-}
-
-// describeJSON adds to an error of encoding/json the field where it stands.
-func describeJSON(line []byte, err error) string {
-	var offset int64
-	var syntax *json.SyntaxError
-	var typed *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &typed):
-		return fmt.Sprintf("field %q: %s doesn't fit its type %s", typed.Field, typed.Value, typed.Type)
-	case errors.As(err, &syntax):
-		offset = syntax.Offset
-	default:
-		return err.Error()
-	}
-	head := line[:min(int(offset), len(line))]
-	field := ""
-	if end := bytes.LastIndex(head, []byte(`":`)); end >= 0 {
-		if begin := bytes.LastIndexByte(head[:end], '"'); begin >= 0 {
-			field = string(head[begin+1 : end])
-		}
-	}
-	return fmt.Sprintf("field %q: %v at byte %d, near %s", field, err, offset, excerpt(line, max(0, int(offset)-1)))
+	check(v)
 }
