@@ -29,6 +29,10 @@ type Options struct {
 	// Tokens is max_tokens where a request has none. Default 16, as OpenAI
 	// documents it for completions; 0 and below mean it.
 	Tokens int
+	// Chat, if set, renders a conversation as the model's own template does,
+	// the opening of the assistant's next turn included. Its errors refuse
+	// the request. Without it there are no chat completions.
+	Chat func([]Message) (string, error)
 	// Clock gives the stamps. Default: a new one.
 	Clock *Clock
 	// Served, if set, gets the record of each request for an answer, refused
@@ -96,6 +100,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if allow(w, r, http.MethodPost) {
 			h.serve(w, r, completionShape, decodeCompletion)
 		}
+	case path == "/v1/chat/completions":
+		if h.options.Chat == nil {
+			h.noChat().write(w)
+		} else if allow(w, r, http.MethodPost) {
+			h.serve(w, r, chatShape, decodeChat)
+		}
+	case path == "/tokenize":
+		if allow(w, r, http.MethodPost) {
+			h.serveTokenize(w, r)
+		}
 	case path == "/v1/models":
 		if allow(w, r, http.MethodGet, http.MethodHead) {
 			b := append([]byte(nil), `{"object":"list","data":[`...)
@@ -147,6 +161,10 @@ func (h *Handler) noModel(id string) *refusal {
 		fmt.Sprintf("model %q isn't served, want %q", excerpt(id), h.options.Model)}
 }
 
+func (h *Handler) noChat() *refusal {
+	return &refusal{http.StatusNotFound, "", "not_found", fmt.Sprintf("model %q has no chat template that this server knows: use /v1/completions", h.options.Model)}
+}
+
 func (h *Handler) serveHealth(w http.ResponseWriter) {
 	if r := h.broken.Load(); r != nil {
 		r.write(w)
@@ -191,7 +209,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, form shape, deco
 	w.Header().Set("X-Request-Id", id)
 
 	control := http.NewResponseController(w)
-	q, err := h.read(w, r, control, decode)
+	q, err := h.read(w, r, control, form, decode)
 	var a *answer
 	if err == nil {
 		ctx, cancel := context.WithCancelCause(r.Context())
@@ -203,7 +221,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, form shape, deco
 			a.stream.chunk = append(appendHead(nil, form.event, id, created, h.options.Model), `,"choices":`...)
 		} else {
 			a.text = append(appendHead(nil, form.object, id, created, h.options.Model), `,"choices":[{"index":0,`...)
-			a.text = append(a.text, form.firstOpen...)
+			a.text = append(a.text, form.wholeOpen...)
 		}
 		err = a.run()
 	}
@@ -221,8 +239,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, form shape, deco
 	_ = control.SetWriteDeadline(time.Time{})
 }
 
-// read takes a request in, with its prompt's ids.
-func (h *Handler) read(w http.ResponseWriter, r *http.Request, control *http.ResponseController, decode func([]byte, Limits, int) (*request, *refusal)) (*request, error) {
+// readBody returns the request's whole body.
+func (h *Handler) readBody(w http.ResponseWriter, r *http.Request, control *http.ResponseController) ([]byte, *refusal) {
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return nil, &refusal{http.StatusUnsupportedMediaType, "", "unsupported_encoding", fmt.Sprintf("Content-Encoding %q isn't supported: send the body as it is", excerpt(e))}
 	}
@@ -232,12 +250,20 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, control *http.Res
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.options.BodyBytes))
 	if err == nil {
 		_ = control.SetReadDeadline(time.Time{})
-	} else {
-		w.Header().Set("Connection", "close") // or net/http waits for the rest
-		if big := new(http.MaxBytesError); errors.As(err, &big) {
-			return nil, &refusal{http.StatusRequestEntityTooLarge, "", "body_too_large", fmt.Sprintf("the body has more than %d bytes", big.Limit)}
-		}
-		return nil, refuse("", "body_unreadable", "the body can't be read: %v", err)
+		return body, nil
+	}
+	w.Header().Set("Connection", "close") // or net/http waits for the rest
+	if big := new(http.MaxBytesError); errors.As(err, &big) {
+		return nil, &refusal{http.StatusRequestEntityTooLarge, "", "body_too_large", fmt.Sprintf("the body has more than %d bytes", big.Limit)}
+	}
+	return nil, refuse("", "body_unreadable", "the body can't be read: %v", err)
+}
+
+// read takes a request in, with its prompt's ids.
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, control *http.ResponseController, form shape, decode func([]byte, Limits, int) (*request, *refusal)) (*request, error) {
+	body, refused := h.readBody(w, r, control)
+	if refused != nil {
+		return nil, refused
 	}
 	q, refused := decode(body, h.limits, h.options.Tokens)
 	if refused != nil {
@@ -246,24 +272,53 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, control *http.Res
 	if q.model != "" && q.model != h.options.Model {
 		return nil, h.noModel(q.model)
 	}
-	if q.ids == nil {
-		if q.ids, err = h.encode(q.text); err != nil {
-			return nil, err
-		}
+	if err := h.tokenize(q, form.prompt); err != nil {
+		return nil, err
 	}
-	switch n := len(q.ids); {
-	case n == 0:
-		return nil, refuse("prompt", "invalid_value", "prompt has no tokens: at least one is needed")
-	case n >= h.limits.Context:
-		return nil, tooLong(n, h.limits)
+	n := len(q.ids)
+	if n >= h.limits.Context {
+		return nil, tooLong(form.prompt, n, h.limits)
 	}
-	if len(q.ids)+q.tokens > h.limits.Context {
-		return nil, refuse("max_tokens", "context_length_exceeded", "prompt has %d tokens and max_tokens is %d, want at most %d together", len(q.ids), q.tokens, h.limits.Context)
+	if q.tokens == 0 {
+		q.tokens = h.limits.Context - n
+	}
+	if n+q.minTokens > h.limits.Context {
+		return nil, refuse("min_tokens", "context_length_exceeded", "%s has %d tokens and min_tokens is %d, want at most %d together", form.prompt, n, q.minTokens, h.limits.Context)
+	}
+	if n+q.tokens > h.limits.Context {
+		return nil, refuse("max_tokens", "context_length_exceeded", "%s has %d tokens and max_tokens is %d, want at most %d together", form.prompt, n, q.tokens, h.limits.Context)
 	}
 	if r := h.broken.Load(); r != nil {
 		return nil, r
 	}
 	return q, nil
+}
+
+// tokenize gives q the ids of its prompt, at least one; param is where the
+// prompt comes from.
+func (h *Handler) tokenize(q *request, param string) error {
+	if q.ids != nil {
+		return nil
+	}
+	if q.messages != nil {
+		if h.options.Chat == nil {
+			return h.noChat()
+		}
+		text, err := h.options.Chat(q.messages)
+		if err != nil {
+			return refuse(param, "invalid_value", "%s can't be rendered: %v", param, err)
+		}
+		q.text = text
+	}
+	ids, err := h.encode(q.text, param)
+	if err != nil {
+		return err
+	}
+	if len(ids) == 0 {
+		return refuse(param, "invalid_value", "%s has no tokens: at least one is needed", param)
+	}
+	q.ids = ids
+	return nil
 }
 
 // run queues the request and generates its answer, but for the end.
@@ -299,8 +354,9 @@ func (a *answer) run() error {
 // generate is called by the holder of the slot.
 func (a *answer) generate() error {
 	q, served := a.request, a.served
-	served.TokenIDs = make([]int32, 0, q.tokens)
-	served.TokenNS = make([]int64, 0, q.tokens)
+	const usual = 512 // tokens for which room is made beforehand
+	served.TokenIDs = make([]int32, 0, min(q.tokens, usual))
+	served.TokenNS = make([]int64, 0, min(q.tokens, usual))
 	served.Steps = 1
 	id, err := a.prefill(q.ids)
 	for err == nil {
@@ -370,10 +426,12 @@ func (a *answer) end(w http.ResponseWriter, form shape, err error) {
 		_ = a.stream.close(a.request, prompt, tokens)
 		return
 	}
-	b := append(a.text, form.textClose...)
+	b := append(a.text, form.wholeClose...)
 	b = appendFinish(b, a.finish)
 	if a.request.returnIDs {
-		b = appendIDs(append(b, `,"prompt_token_ids":`...), a.served.PromptIDs)
+		if !form.outerIDs {
+			b = appendIDs(append(b, `,"prompt_token_ids":`...), a.served.PromptIDs)
+		}
 		b = appendIDs(append(b, `,"token_ids":`...), a.served.TokenIDs)
 	}
 	if a.request.returnStamps {
@@ -388,6 +446,9 @@ func (a *answer) end(w http.ResponseWriter, form shape, err error) {
 	}
 	b = append(b, "}],"...)
 	b = appendUsage(b, prompt, tokens)
+	if a.request.returnIDs && form.outerIDs {
+		b = appendIDs(append(b, `,"prompt_token_ids":`...), a.served.PromptIDs)
+	}
 	writeJSON(w, http.StatusOK, append(b, '}'))
 }
 
@@ -395,11 +456,11 @@ func (a *answer) end(w http.ResponseWriter, form shape, err error) {
 // After one, nothing is generated any more: its state is in doubt, and so
 // would be every number measured on it.
 
-func (h *Handler) encode(text string) (ids []int32, err error) {
+func (h *Handler) encode(text, param string) (ids []int32, err error) {
 	defer h.catch("tokenizing", &err)
 	ids, err = h.generator.Encode(text)
 	if err != nil {
-		return nil, refuse("prompt", "invalid_value", "prompt can't be tokenized: %v", err)
+		return nil, refuse(param, "invalid_value", "%s can't be tokenized: %v", param, err)
 	}
 	return ids, nil
 }

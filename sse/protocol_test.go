@@ -44,8 +44,8 @@ func TestProtocolExamples(t *testing.T) {
 		}
 		out.WriteString(open + want + end)
 	}
-	if examples < 5 {
-		t.Errorf("%d examples on the page, want at least 5", examples)
+	if examples < 8 {
+		t.Errorf("%d examples on the page, want at least 8", examples)
 	}
 	if *update {
 		if err := os.WriteFile("PROTOCOL.md", out.Bytes(), 0o644); err != nil {
@@ -58,7 +58,7 @@ func TestProtocolExamples(t *testing.T) {
 // bytes and returns the response, with the headers that the page shows.
 func exchange(t *testing.T, request string) (response string) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, &byteModel{script: []byte("Oké."), prefill: 50 * time.Millisecond, step: 10 * time.Millisecond}, Options{Model: "bytes"}, nil)
+		r := newRig(t, &byteModel{script: []byte("Oké."), prefill: 50 * time.Millisecond, step: 10 * time.Millisecond}, Options{Model: "bytes", Chat: plainChat}, nil)
 		r.clock.baseNS = 81_000_000_000_000
 		head, body, _ := strings.Cut(strings.TrimSuffix(request, "\n"), "\n\n")
 		lines := strings.Split(strings.TrimSuffix(head, "\n"), "\n")

@@ -14,10 +14,11 @@ import (
 // request is what a client asks for, decoded and within the model's limits.
 // Its text isn't tokenized yet.
 type request struct {
-	text   string  // the prompt, if ids is nil
-	ids    []int32 // the prompt as the client gave it, each in the vocabulary
-	model  string  // "" if left out
-	tokens int     // at most so many are generated
+	text     string    // the prompt, if ids and messages are nil
+	ids      []int32   // the prompt as the client gave it, each in the vocabulary
+	messages []Message // the conversation that the prompt is made from
+	model    string    // "" if left out
+	tokens   int       // at most so many are generated; 0 for what the context holds
 
 	ignoreEOS bool
 	minTokens int
@@ -41,12 +42,10 @@ type parameter struct {
 	neutral []string
 }
 
-// completionParameters are the parameters of /v1/completions, in the order of
-// PROTOCOL.md. What isn't among them is refused: it might change the answer.
-var completionParameters = []parameter{
+// generationParameters are those that every endpoint that generates takes.
+var generationParameters = []parameter{
 	{name: "model", read: func(q *request, v json.RawMessage, _ Limits) *refusal { return readString(v, "model", &q.model) }},
-	{name: "prompt", read: readPrompt},
-	{name: "max_tokens", read: readMaxTokens},
+	{name: "max_tokens", read: readMaxTokens("max_tokens")},
 	{name: "stream", read: func(q *request, v json.RawMessage, _ Limits) *refusal { return readBool(v, "stream", &q.stream) }},
 	{name: "stream_options", read: readStreamOptions},
 	{name: "ignore_eos", read: func(q *request, v json.RawMessage, _ Limits) *refusal { return readBool(v, "ignore_eos", &q.ignoreEOS) }},
@@ -68,15 +67,21 @@ var completionParameters = []parameter{
 	{name: "presence_penalty", neutral: []string{"0"}},
 	{name: "repetition_penalty", neutral: []string{"1"}},
 	{name: "logit_bias", neutral: []string{"{}"}},
-	{name: "logprobs"},
-	{name: "echo", neutral: []string{"false"}},
 	{name: "stop", neutral: []string{`""`, "[]"}},
 	{name: "stop_token_ids", neutral: []string{"[]"}},
-	{name: "suffix", neutral: []string{`""`}},
 	{name: "cache_prompt", neutral: []string{"false"}},
 	{name: "seed", read: readAnyInteger("seed")},
 	{name: "user", read: readAnyString("user")},
 }
+
+// completionParameters are the parameters of /v1/completions. What isn't
+// among them is refused: it might change the answer.
+var completionParameters = slices.Concat([]parameter{
+	{name: "prompt", read: readPrompt},
+	{name: "logprobs"},
+	{name: "echo", neutral: []string{"false"}},
+	{name: "suffix", neutral: []string{`""`}},
+}, generationParameters)
 
 // decodeCompletion reads the body of a completions request: one JSON object,
 // in UTF-8, each parameter known, given once and of its type. tokens is
@@ -106,7 +111,7 @@ func (q *request) check(limits Limits) *refusal {
 	if q.minTokens > 0 && !q.ignoreEOS {
 		return refuse("min_tokens", "unsupported_value", "min_tokens = %d is supported with ignore_eos = true only: the end-of-text token can't be held off", q.minTokens)
 	}
-	if q.minTokens > q.tokens {
+	if q.tokens > 0 && q.minTokens > q.tokens {
 		return refuse("min_tokens", "invalid_value", "min_tokens = %d is above max_tokens = %d", q.minTokens, q.tokens)
 	}
 	if q.tokens >= limits.Context {
@@ -227,7 +232,7 @@ func readPrompt(q *request, value json.RawMessage, limits Limits) *refusal {
 		}
 	}
 	if len(elements) >= limits.Context {
-		return tooLong(len(elements), limits)
+		return tooLong("prompt", len(elements), limits)
 	}
 	q.ids = make([]int32, len(elements))
 	for i, e := range elements {
@@ -256,20 +261,26 @@ func (q *request) readText(value json.RawMessage, where string) *refusal {
 }
 
 // tooLong refuses a prompt of n tokens that leaves no room for an answer.
-func tooLong(n int, limits Limits) *refusal {
-	return refuse("prompt", "context_length_exceeded", "prompt has %d tokens, want at most %d: the context holds %d of prompt and answer together", n, limits.Context-1, limits.Context)
+func tooLong(param string, n int, limits Limits) *refusal {
+	return refuse(param, "context_length_exceeded", "%s has %d tokens, want at most %d: the context holds %d of prompt and answer together", param, n, limits.Context-1, limits.Context)
 }
 
-func readMaxTokens(q *request, value json.RawMessage, _ Limits) *refusal {
-	n, ok := integer(value)
-	if !ok {
-		return refuse("max_tokens", "invalid_type", "max_tokens = %s, want an integer", excerpt(string(value)))
+// readMaxTokens is for a parameter that bounds the answer.
+func readMaxTokens(name string) func(*request, json.RawMessage, Limits) *refusal {
+	return func(q *request, value json.RawMessage, _ Limits) *refusal {
+		n, ok := integer(value)
+		if !ok {
+			return refuse(name, "invalid_type", "%s = %s, want an integer", name, excerpt(string(value)))
+		}
+		if n < 1 {
+			return refuse(name, "invalid_value", "%s = %d, want at least 1", name, n)
+		}
+		if q.tokens > 0 {
+			return refuse(name, "duplicate_parameter", "%s: the bound of the answer is given twice, as max_tokens and max_completion_tokens: send one", name)
+		}
+		q.tokens = int(min(n, math.MaxInt32))
+		return nil
 	}
-	if n < 1 {
-		return refuse("max_tokens", "invalid_value", "max_tokens = %d, want at least 1", n)
-	}
-	q.tokens = int(min(n, math.MaxInt32))
-	return nil
 }
 
 func readMinTokens(q *request, value json.RawMessage, _ Limits) *refusal {

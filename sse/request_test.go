@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -151,15 +152,27 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// The protocol's page names every parameter, and no other.
+// The protocol's page has a row for every parameter with its neutral values.
 func TestProtocolNamesEveryParameter(t *testing.T) {
 	page, err := os.ReadFile("PROTOCOL.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range completionParameters {
-		if !strings.Contains(string(page), "\n| `"+p.name+"` |") {
+	rows := map[string]string{}
+	for line := range strings.Lines(string(page)) {
+		if name, rest, ok := strings.Cut(strings.TrimPrefix(line, "| `"), "` | "); ok {
+			rows[name] += rest
+		}
+	}
+	for _, p := range slices.Concat(completionParameters, chatParameters, tokenizeParameters) {
+		row, ok := rows[p.name]
+		if !ok {
 			t.Errorf("PROTOCOL.md has no row for %s", p.name)
+		}
+		for _, v := range p.neutral {
+			if !strings.Contains(row, v) {
+				t.Errorf("PROTOCOL.md's row for %s is %q, which lacks %s", p.name, row, v)
+			}
 		}
 	}
 }

@@ -31,21 +31,28 @@ type stream struct {
 
 // shape is where an endpoint's answers differ in form.
 type shape struct {
-	idPrefix  string // of "id"
-	object    string // of a whole answer
-	event     string // "object" of an event
-	textOpen  string // before the text in an event's choice
-	firstOpen string // the same in the first event
-	textClose string
+	prompt     string // the parameter that the prompt comes from
+	idPrefix   string // of "id"
+	object     string // of a whole answer
+	event      string // "object" of an event
+	firstOpen  string // before the text in the first event's choice
+	textOpen   string // the same in a later one
+	textClose  string // after it
+	wholeOpen  string // before the text in a whole answer's choice
+	wholeClose string
+	outerIDs   bool // the prompt's ids stand beside the choices and not in one
 }
 
 var completionShape = shape{
-	idPrefix:  "cmpl-",
-	object:    "text_completion",
-	event:     "text_completion",
-	textOpen:  `"text":"`,
-	firstOpen: `"text":"`,
-	textClose: `"`,
+	prompt:     "prompt",
+	idPrefix:   "cmpl-",
+	object:     "text_completion",
+	event:      "text_completion",
+	firstOpen:  `"text":"`,
+	textOpen:   `"text":"`,
+	textClose:  `"`,
+	wholeOpen:  `"text":"`,
+	wholeClose: `"`,
 }
 
 // token is what one event tells about a generated token.
@@ -95,7 +102,7 @@ func (s *stream) token(q *request, prompt []int32, t token) error {
 	b = append(b, s.textClose...)
 	b = appendFinish(b, t.finish)
 	if q.returnIDs {
-		if s.sent == 0 {
+		if s.sent == 0 && !s.outerIDs {
 			b = appendIDs(append(b, `,"prompt_token_ids":`...), prompt)
 		}
 		b = append(b, `,"token_ids":[`...)
@@ -106,7 +113,11 @@ func (s *stream) token(q *request, prompt []int32, t token) error {
 		b = append(b, `,"stamp_ns":`...)
 		b = strconv.AppendInt(b, t.stampNS, 10)
 	}
-	b = append(b, "}]}\n\n"...)
+	b = append(b, "}]"...)
+	if q.returnIDs && s.sent == 0 && s.outerIDs {
+		b = appendIDs(append(b, `,"prompt_token_ids":`...), prompt)
+	}
+	b = append(b, "}\n\n"...)
 	s.buf = b
 	s.sent++
 	if err := s.write(b); err != nil {
