@@ -91,8 +91,8 @@ func (r *Run) append(record any) error {
 	return err
 }
 
-// AddServer records a server that is ready; the configurations that follow
-// are measured on it.
+// AddServer records a server that was started after the run; the
+// configurations that follow are measured on it.
 func (r *Run) AddServer(p *Process) error {
 	r.servers++
 	r.process = p
