@@ -34,6 +34,7 @@ import (
 	"time"
 
 	"servebench/smol"
+	"servebench/smol/graph"
 	"servebench/sse"
 )
 
@@ -215,7 +216,11 @@ func serve(s settings, stdin io.Reader, stdout, stderr io.Writer) (err error) {
 	info := engine.Info()
 	info.PID = os.Getpid()
 	info.Go = runtime.Version()
-	options := sse.Options{Model: info.Model.ID}
+	manifest, err := graph.ReadManifest(s.model)
+	if err != nil {
+		return err
+	}
+	options := sse.Options{Model: info.Model.ID, Chat: chatTemplate(manifest.ChatTemplate)}
 	if log != nil {
 		options.Served = log.write
 	}
@@ -238,6 +243,9 @@ func serve(s settings, stdin io.Reader, stdout, stderr io.Writer) (err error) {
 		}
 	} else {
 		fmt.Fprintf(stdout, "http://%s\n", listener.Addr())
+	}
+	if options.Chat == nil {
+		tell("the model's chat template isn't known: no chat completions")
 	}
 	tell("%s at %s, %d threads, context %d", info.Model.ID, listener.Addr(), info.IntraThreads, info.ContextLimit)
 

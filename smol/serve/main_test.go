@@ -233,6 +233,40 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// The tiny model's own chat template, from its manifest, makes the prompt.
+func TestChat(t *testing.T) {
+	p := start(t, "-model", tinyModel(t))
+	p.readReady()
+	ask := func(path, body string) (v struct {
+		Tokens    []int32
+		PromptIDs []int32 `json:"prompt_token_ids"`
+		Choices   []struct {
+			Message struct{ Role, Content string }
+		}
+	}) {
+		resp, err := http.Post(p.url+path, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		if err := json.Unmarshal(b, &v); err != nil || resp.StatusCode != 200 {
+			t.Fatalf("POST %s %s: %d %s (%v)", path, body, resp.StatusCode, b, err)
+		}
+		return v
+	}
+	const conversation = `"messages":[{"role":"user","content":"Hi"}]`
+	chat := ask("/v1/chat/completions", `{`+conversation+`,"max_tokens":3,"return_token_ids":true}`)
+	text := ask("/tokenize", `{"prompt":"<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"}`)
+	same := ask("/tokenize", `{`+conversation+`}`)
+	if len(chat.Choices) != 1 || chat.Choices[0].Message.Role != "assistant" {
+		t.Errorf("choices = %+v, want one message of the assistant", chat.Choices)
+	}
+	if len(text.Tokens) == 0 || !reflect.DeepEqual(chat.PromptIDs, text.Tokens) || !reflect.DeepEqual(same.Tokens, text.Tokens) {
+		t.Errorf("prompt ids %v, /tokenize of the messages %v, of their text %v; want the same", chat.PromptIDs, same.Tokens, text.Tokens)
+	}
+}
+
 // A parent that is gone ends the server at once, an answer under way too.
 func TestExitWithStdin(t *testing.T) {
 	p := start(t, "-model", tinyModel(t))
