@@ -19,7 +19,7 @@ type file struct {
 }
 
 // encode gives the file's bytes with a trailer whose counts and hash are
-// right, as an attacker would make them.
+// right, as an attacker would make them; what f.trailer counts is added.
 func (f *file) encode() []byte {
 	var out bytes.Buffer
 	t := f.trailer

@@ -198,8 +198,11 @@ func (p *replay) request(r *Request) {
 	}
 	c := p.cell
 	err := p.checkRequest(r)
-	if c.ids[r.ID] || r.ID == "" {
-		err = fmt.Errorf("its id isn't its own")
+	switch {
+	case r.ID == "":
+		err = fmt.Errorf("its id is empty")
+	case c.ids[r.ID]:
+		err = fmt.Errorf("an earlier one has its id")
 	}
 	if err != nil {
 		p.problem(where, "%v", err)

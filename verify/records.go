@@ -130,7 +130,7 @@ func (p *replay) server(s *Server) {
 		p.problem(where, "%s", fault)
 	}
 	if field := s.differs(&p.report.Servers[0]); field != "" {
-		p.problem(where, "its %s is not server 1's: one run measures one thing", field)
+		p.problem(where, "it differs from server 1 in %s: one run measures one thing", field)
 	}
 	if allowed := p.report.Header.Host.AllowedCPUs; allowed > 0 && s.IntraThreads > allowed {
 		p.warn("server %d has %d threads on %d CPUs", s.Server, s.IntraThreads, allowed)
@@ -185,12 +185,12 @@ func (m *Model) faults() (out []string) {
 		fault("%d parameters and a vocabulary of %d, want at least 1 of each", m.Parameters, m.Vocabulary)
 	}
 	// No format in use has less than a bit a parameter.
-	bits, least := int64(1), m.Parameters/8
+	least := m.Parameters / 8
 	if strings.HasPrefix(m.Precision, "fp32") {
-		bits, least = 32, 4*m.Parameters
+		least = 4 * m.Parameters
 	}
 	if size < least {
-		fault("files of %d bytes can't hold %d parameters of %d bits: a pointer or a part was hashed in place of the weights", size, m.Parameters, bits)
+		fault("files of %d bytes, want at least %d for %d parameters in precision %q: a pointer or a part was hashed in place of the weights", size, least, m.Parameters, m.Precision)
 	}
 	return out
 }

@@ -24,9 +24,12 @@ func (p *replay) checkRequest(r *Request) error {
 	if err := r.checkStream(); err != nil {
 		return err
 	}
-	prompt := p.prompts[r.Prompt] // there, for the plan has it
+	prompt := p.prompts[r.Prompt]
+	if prompt == nil {
+		return nil // the plan has it, and a problem for it
+	}
 	if r.PromptIDs != nil && prompt.IDs != nil && !slices.Equal(r.PromptIDs, prompt.IDs) {
-		return fmt.Errorf("%d prompt_ids that are not those of prompt %q, %d", len(r.PromptIDs), r.Prompt, len(prompt.IDs))
+		return fmt.Errorf("prompt_ids aren't those of prompt %q: %s", r.Prompt, firstDifference(r.PromptIDs, prompt.IDs))
 	}
 	if r.Usage != nil && r.Usage.PromptTokens != prompt.Input {
 		return fmt.Errorf("usage.prompt_tokens %d, want %d", r.Usage.PromptTokens, prompt.Input)
@@ -42,6 +45,18 @@ func (p *replay) checkRequest(r *Request) error {
 		return err
 	}
 	return p.checkAnswer(r)
+}
+
+// firstDifference says where two lists of ids that aren't equal begin to differ.
+func firstDifference(have, want []int32) string {
+	if len(have) != len(want) {
+		return fmt.Sprintf("%d ids, want %d", len(have), len(want))
+	}
+	i := 0
+	for have[i] == want[i] {
+		i++
+	}
+	return fmt.Sprintf("[%d] = %d, want %d", i, have[i], want[i])
 }
 
 func (r *Request) checkShape(plan *Plan) error {

@@ -119,7 +119,7 @@ func compareWitnesses(r *Request, s *Served, slack int64) error {
 	case s.Error != "":
 		return fmt.Errorf("no failure, yet the server logged the error %q", s.Error)
 	case !slices.Equal(s.PromptIDs, r.PromptIDs):
-		return fmt.Errorf("prompt_ids are not those that the server logged")
+		return fmt.Errorf("prompt_ids aren't those that the server logged: %s", firstDifference(r.PromptIDs, s.PromptIDs))
 	case token != len(s.TokenIDs):
 		return fmt.Errorf("it has %d tokens, the server made %d", token, len(s.TokenIDs))
 	case s.ReleaseNS > r.EndNS+slack:
