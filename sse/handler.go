@@ -1,3 +1,26 @@
+// Package sse is the wire of a measured LLM server, both of its ends: the
+// server's handler over a Generator, and the measuring client. It speaks
+// OpenAI's dialect of server-sent events; PROTOCOL.md has the server's part.
+// It knows no model and needs nothing but Go.
+//
+// It is not a gateway, not a client library for applications, and not where
+// metrics are defined: that is package verify, which both ends leave their
+// records to, each its own.
+//
+// The way of a request:
+//
+//  1. Client opens a connection, sends the request, and stamps each read as
+//     it returns, before anything is parsed.
+//  2. Handler reads and checks the body, tokenizes the prompt, and puts the
+//     request into the queue for the one slot: first come, first served.
+//  3. With the slot it runs the Generator and stamps each token when its id
+//     is known, then sends it as one event, flushed at once.
+//  4. The slot is freed, the record, a verify.Served, is given out, and only
+//     then the response ends.
+//  5. Client takes the bytes apart into events, each with the stamp of the
+//     read that completed it, and fills in a verify.Request.
+//
+// Both stamp ns with a Clock, which ties their times to one system clock.
 package sse
 
 import (
