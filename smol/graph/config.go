@@ -31,7 +31,7 @@ const (
 	maxLayers     = 1 << 10
 	maxWidth      = 1 << 17
 	maxVocabulary = 1 << 21
-	maxContext    = 1 << 20
+	maxContext    = 1 << 17
 )
 
 // Validate reports every fault of c, joined, each with its value and bound.

@@ -160,15 +160,15 @@ func decodeQ8_0(dst []float32, src []byte) {
 
 // decodeQ4_1 reads blocks of a half-precision scale d, a half-precision
 // minimum m and 16 bytes, whose low nibbles q are elements 0 to 15 and whose
-// high nibbles are 16 to 31; the value is d·q+m. The product is rounded
-// before the sum, also where the processor could fuse the two.
+// high nibbles are 16 to 31; the value is d·q+m. The product of 11 bits and 4
+// is exact, so it's all the same whether a processor fuses it with the sum.
 func decodeQ4_1(dst []float32, src []byte) {
 	for len(src) > 0 {
 		d := halfToFloat(binary.LittleEndian.Uint16(src))
 		m := halfToFloat(binary.LittleEndian.Uint16(src[2:]))
 		for i, q := range src[4:20] {
-			dst[i] = float32(d*float32(q&15)) + m
-			dst[i+16] = float32(d*float32(q>>4)) + m
+			dst[i] = d*float32(q&15) + m
+			dst[i+16] = d*float32(q>>4) + m
 		}
 		dst, src = dst[32:], src[20:]
 	}
