@@ -515,9 +515,9 @@ func (s *Spans) fields() []spanField {
 	}
 }
 
-// checkPeak: the kernel's own peak is no less than any sample. Kernels count a
-// process's pages on each CPU and add up now and then, and the peak only when
-// it may fall, so that a sample can be ahead of it by a little.
+// checkPeak: the peak is no less than any sample. Kernels count a process's
+// pages on each CPU and add up now and then, so that a sample can be ahead of
+// the kernel's own mark by a little; then the sample is the peak.
 func (p *replay) checkPeak(where string, closing *Configuration) {
 	sampled := closing.Sampled
 	switch {
@@ -525,7 +525,7 @@ func (p *replay) checkPeak(where string, closing *Configuration) {
 		p.problem(where, "peak_bytes %d with peak_source %q, want a size with its source or 0 with %q", closing.PeakBytes, closing.PeakSource, Unmeasured)
 	case closing.PeakBytes > 0 && p.report.Header.Target != nil:
 		p.problem(where, "peak_bytes %d of a server that this run didn't start", closing.PeakBytes)
-	case closing.PeakBytes > 0 && sampled.MaxBytes-closing.PeakBytes > sampled.MaxBytes/64:
+	case closing.PeakBytes > 0 && closing.PeakBytes < sampled.MaxBytes:
 		p.problem(where, "peak_bytes %d, but a sample has %d", closing.PeakBytes, sampled.MaxBytes)
 	case closing.Valid && closing.PeakBytes > 0 && sampled.Samples == 0:
 		p.problem(where, "peak_bytes %d without a sample of memory", closing.PeakBytes)

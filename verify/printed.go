@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"math"
@@ -47,7 +48,7 @@ type PrintedValue struct {
 	Text, Unit string
 }
 
-// PrintedRun is the line "Evidence: PATH SHA256" that ends a run.
+// PrintedRun is the line "Evidence: PATH sha256 SUM" that ends a run.
 type PrintedRun struct {
 	Line         int
 	Path, SHA256 string
@@ -91,10 +92,12 @@ func (p *Printed) line(number int, line string) (fault string) {
 			}
 			p.Units = append(p.Units, PrintedUnit{number, fields[1], key, value})
 		}
-	case fields[0] == "Evidence:" && len(fields) > 2:
-		sum := fields[len(fields)-1]
-		path := strings.TrimSpace(strings.TrimSuffix(strings.TrimPrefix(line, "Evidence:"), sum))
-		p.Runs = append(p.Runs, PrintedRun{number, path, sum})
+	case fields[0] == "Evidence:":
+		rest, sum, found := strings.Cut(strings.TrimPrefix(line, "Evidence: "), " sha256 ")
+		if !found || !isHex(sum, sha256.Size) {
+			return "an evidence line without PATH sha256 SUM"
+		}
+		p.Runs = append(p.Runs, PrintedRun{number, rest, sum})
 	case len(fields) > 2 && isCount(fields[0]):
 		if _, fault := parseValues(fields[1:]); fault == "" {
 			return "the numbers of a result without its name: other output has broken the line"
@@ -202,7 +205,7 @@ func printedText(x float64) string {
 // repetition k; a valid configuration has one, with its passes as iterations
 // and its metrics as testing rounds them, and no other result is there. ns/op
 // and what -benchmem adds are testing's own and not looked at. Where lines
-// "Evidence: PATH SHA256" tell the runs of the output apart, that with this
+// "Evidence: PATH sha256 SUM" tell the runs of the output apart, that with this
 // file's hash is the one.
 func (r *Report) CheckPrinted(p *Printed) {
 	before := len(r.Problems)
@@ -231,15 +234,8 @@ func (r *Report) checkPrinted(p *Printed) {
 		if r.Header == nil || c.Line < after || c.Line > upTo {
 			continue
 		}
-		have := c.Value
-		switch c.Key {
-		case "goos":
-			have = r.Header.Host.OS
-		case "goarch":
-			have = r.Header.Host.Arch
-		}
-		if have != c.Value {
-			problem(c.Line, "", "%s: %s, but the evidence is of %s", c.Key, c.Value, have)
+		if want := r.configValue(c.Key, c.Value); want != c.Value {
+			problem(c.Line, "", "%s: %s, but the evidence has %s", c.Key, c.Value, want)
 		}
 	}
 	for _, u := range p.Units {
@@ -284,6 +280,28 @@ func (r *Report) checkPrinted(p *Printed) {
 			problem(result.Line, "", "%s has no configuration in the evidence", result.Name)
 		}
 	}
+}
+
+// configValue is what a configuration line must say by the evidence; have, if
+// it doesn't know the key.
+func (r *Report) configValue(key, have string) string {
+	switch key {
+	case "goos":
+		return r.Header.Host.OS
+	case "goarch":
+		return r.Header.Host.Arch
+	case "model":
+		if len(r.Servers) > 0 && r.Header.Target == nil {
+			return r.Servers[0].Model.Describe()
+		}
+	case "output-tokens":
+		for _, c := range r.Results {
+			if want := strconv.Itoa(c.Plan.OutputTokens); want != have {
+				return want
+			}
+		}
+	}
+	return have
 }
 
 func (result *PrintedResult) differs(c *Configuration) (faults []string) {

@@ -1,5 +1,7 @@
 package verify
 
+import "fmt"
+
 // Schema names this version of the evidence. A changed meaning or unit gets a
 // new number; files of an older number stay readable or are refused by name.
 const Schema = "servebench/1"
@@ -155,6 +157,18 @@ type Model struct {
 	Parameters int64  `json:"parameters"`
 	Vocabulary int    `json:"vocabulary"`
 	Files      []File `json:"files"`
+}
+
+// Describe names a model in one line, as the configuration line "model" of a
+// benchmark's output has it. It stays the same between runs worth comparing.
+func (m *Model) Describe() string {
+	weights := File{} // the largest file
+	for _, f := range m.Files {
+		if f.Bytes > weights.Bytes {
+			weights = f
+		}
+	}
+	return fmt.Sprintf("%s, %s, sha256 %.16s", m.ID, m.Precision, weights.SHA256)
 }
 
 // File is a file by content. Name is a base name, never a path.
