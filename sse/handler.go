@@ -203,8 +203,12 @@ func (h *Handler) serveHealth(w http.ResponseWriter) {
 	writeJSON(w, http.StatusOK, b)
 }
 
-// errLeft is why a request ended whose client went away.
-var errLeft = errors.New("the client left")
+// Why a request ended whose client went away, and one whose response was
+// ended by a panic in writing it.
+var (
+	errLeft    = errors.New("the client left")
+	errAborted = errors.New("the response was aborted")
+)
 
 // answer is one request on its way.
 type answer struct {
@@ -231,6 +235,22 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, form shape, deco
 	served.ID = id
 	w.Header().Set("X-Request-Id", id)
 
+	recorded := false
+	record := func(err error) {
+		recorded = true
+		if err != nil {
+			served.Error = err.Error()
+		}
+		if h.options.Served != nil {
+			h.options.Served(served)
+		}
+	}
+	defer func() {
+		if !recorded { // a panic of what wraps w, which net/http takes care of
+			record(errAborted)
+		}
+	}()
+
 	control := http.NewResponseController(w)
 	q, err := h.read(w, r, control, form, decode)
 	var a *answer
@@ -248,16 +268,13 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, form shape, deco
 		}
 		err = a.run()
 	}
-	if err != nil {
-		served.Error = err.Error()
-	}
-	if h.options.Served != nil {
-		h.options.Served(served)
-	}
+	record(err)
 	if errors.Is(err, errLeft) {
 		return // nobody is there
 	}
+	_ = control.SetWriteDeadline(time.Now().Add(writeLimit))
 	a.end(w, form, err)
+	_ = control.Flush()
 	// The connection may serve on: another request has a limit of its own.
 	_ = control.SetWriteDeadline(time.Time{})
 }

@@ -571,6 +571,91 @@ func TestClientThatStopsReading(t *testing.T) {
 	})
 }
 
+// So it is with an answer in one piece that nobody fetches, but without the
+// slot: the connection is closed.
+func TestClientThatNeverReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &byteModel{script: []byte("x")}, Options{}, nil)
+		conn, err := r.listener.dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		const body = `{"prompt":[1],"max_tokens":3}`
+		fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: s\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		log := r.served()
+		if len(log) != 1 || log[0].Error != "" || log[0].ReleaseNS != log[0].ArrivalNS {
+			t.Errorf("log = %+v, want the request, done at once", log)
+		}
+		time.Sleep(writeLimit + time.Second)
+		if got, err := io.ReadAll(conn); err != nil || len(got) != 0 {
+			t.Errorf("after %v: %q, %v; want a closed connection", writeLimit+time.Second, got, err)
+		}
+	})
+}
+
+// A connection that has served a stream isn't bound by its limits afterwards.
+func TestConnectionServesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &byteModel{script: []byte("x"), step: time.Second}, Options{}, nil)
+		conn, err := r.listener.dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		reader := bufio.NewReader(conn)
+		for i, body := range []string{`{"prompt":[1],"max_tokens":50,"stream":true}`, `{"prompt":[1],"max_tokens":50}`, `{"prompt":[1],"n":2}`, `{"prompt":[1],"max_tokens":50,"stream":true}`} {
+			fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: s\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			resp, err := http.ReadResponse(reader, nil)
+			if err != nil {
+				t.Fatalf("request %d: %v", i, err)
+			}
+			if _, err := io.ReadAll(resp.Body); err != nil {
+				t.Fatalf("request %d: %v", i, err)
+			}
+			time.Sleep(10 * time.Minute)
+		}
+		for _, s := range r.served() {
+			if strings.Contains(s.Error, "left") {
+				t.Errorf("log = %+v, want nobody to have left", s)
+			}
+		}
+	})
+}
+
+// A panic in what wraps the ResponseWriter frees the slot and is on record.
+func TestWriterThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first := true
+		wrap := func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if first {
+					first = false
+					w = panicWriter{w}
+				}
+				next.ServeHTTP(w, r)
+			})
+		}
+		r := newRig(t, &byteModel{script: []byte("x")}, Options{}, wrap)
+		resp, conn := r.post("/v1/completions", "hurt", `{"prompt":[1],"max_tokens":3,"stream":true}`)
+		if _, err := io.ReadAll(resp.Body); err == nil {
+			t.Error("the response that was aborted ends properly")
+		}
+		conn.Close()
+		if status, _, body := r.whole("POST", "/v1/completions", `{"prompt":[1],"max_tokens":1}`); status != 200 {
+			t.Errorf("the request after it: %d %s, want 200", status, body)
+		}
+		if log := r.served(); len(log) != 2 || log[0].ID != "hurt" || log[0].Error != "the response was aborted" || log[0].ReleaseNS == 0 {
+			t.Errorf("log = %+v, want the aborted request and another", log)
+		}
+	})
+}
+
+type panicWriter struct{ http.ResponseWriter }
+
+func (p panicWriter) Write([]byte) (int, error)   { panic(http.ErrAbortHandler) }
+func (p panicWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
 // A body that never comes ends by itself too.
 func TestClientThatStopsSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

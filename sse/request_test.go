@@ -238,3 +238,51 @@ func FuzzDecodeCompletion(f *testing.F) {
 		}
 	})
 }
+
+// The same for a conversation.
+func FuzzDecodeChat(f *testing.F) {
+	for _, seed := range []string{
+		`{"messages":[{"role":"user","content":"hi"}]}`,
+		`{"messages":[{"role":"system","content":[{"type":"text","text":"\ud83d\ude00"}]},{"role":"assistant","content":"","tool_calls":[]}],"max_completion_tokens":3}`,
+		`{"messages":[{"role":"user","content":[{"text":"x","type":"image"}]}],"tools":[],"response_format":{"type":"text"}}`,
+		`{"messages":[null]}`, `{"messages":[{"role":null,"content":null}]}`, `{"messages":[{}]}`, `{"messages":[{"content":[[]]}]}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		q, r := decodeChat(body, requestLimits, 16)
+		if (q == nil) == (r == nil) {
+			t.Fatalf("a request %v and a refusal %v, want one of them", q, r)
+		}
+		if r != nil {
+			if !json.Valid(r.appendError(nil)) || r.message == "" || r.status != 400 || r.code == "" {
+				t.Fatalf("refusal %+v isn't an error object with a message", r)
+			}
+			return
+		}
+		var plain struct {
+			Messages []struct {
+				Role    string `json:"role"`
+				Content any    `json:"content"`
+			} `json:"messages"`
+		}
+		if err := json.Unmarshal(body, &plain); err != nil {
+			t.Fatalf("accepted what isn't JSON: %v", err)
+		}
+		if len(q.messages) == 0 || len(q.messages) != len(plain.Messages) {
+			t.Fatalf("%d messages, want %d", len(q.messages), len(plain.Messages))
+		}
+		for i, m := range q.messages {
+			content := plain.Messages[i].Content
+			if parts, ok := content.([]any); ok {
+				content = parts[0].(map[string]any)["text"]
+				if content == nil {
+					content = ""
+				}
+			}
+			if m.Content != content || m.Role != plain.Messages[i].Role || !slices.Contains(roles, m.Role) {
+				t.Fatalf("message %d = %+v, want %+v", i, m, plain.Messages[i])
+			}
+		}
+	})
+}
