@@ -94,7 +94,9 @@ func TestMain(m *testing.M) {
 		fail(2, "%v", err)
 	}
 	if !benchmarks() {
-		os.Exit(m.Run())
+		code := m.Run()
+		os.RemoveAll(fakeDir)
+		os.Exit(code)
 	}
 	benchtime := false
 	flag.Visit(func(f *flag.Flag) { benchtime = benchtime || f.Name == "test.benchtime" })
@@ -127,8 +129,9 @@ func benchmarks() bool {
 }
 
 const (
-	contextLimit = 8192 // of SmolLM2
-	mostThreads  = 256
+	contextLimit  = 8192 // of SmolLM2
+	serverContext = 2048 // smol.DefaultContext: what the server holds unless told
+	mostThreads   = 256
 )
 
 func checkFlags() error {
@@ -265,9 +268,12 @@ func (s *session) serve(threads int) error {
 		s.server = nil
 	}
 	s.started++
+	args := []string{"-threads", strconv.Itoa(threads), "-model", filepath.Join("smol", "native", "v1", "model")}
+	if needed := slices.Max(inputAxis) + *outputTokens; needed > serverContext {
+		args = append(args, "-context", strconv.Itoa(needed))
+	}
 	p, err := load.StartServer(context.Background(), load.ServerOptions{
-		Path: s.program, Dir: s.dir, Name: fmt.Sprintf("server-%d", s.started),
-		Args: []string{"-threads", strconv.Itoa(threads), "-model", filepath.Join("smol", "native", "v1", "model")},
+		Path: s.program, Dir: s.dir, Name: fmt.Sprintf("server-%d", s.started), Args: args,
 	})
 	if err != nil {
 		return err
@@ -399,13 +405,14 @@ func BenchmarkServe(b *testing.B) {
 // What follows tests the benchmark itself, as a user starts it: this test's
 // own program, run again, against a server without a model.
 
+var fakeDir string // removed by TestMain
+
 // fakeServer builds sse/load/testdata/fakeserve once.
-var fakeServer = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "servebench-fake-")
-	if err != nil {
+var fakeServer = sync.OnceValues(func() (program string, err error) {
+	if fakeDir, err = os.MkdirTemp("", "servebench-fake-"); err != nil {
 		return "", err
 	}
-	program := filepath.Join(dir, "fakeserve")
+	program = filepath.Join(fakeDir, "fakeserve")
 	if out, err := exec.Command("go", "build", "-o", program, "./sse/load/testdata/fakeserve").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
@@ -527,6 +534,7 @@ func TestMatrix(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			a := runAgain(t, "", test.args...)
 			if a.code != 0 {
 				t.Fatalf("exit code %d, stderr: %s", a.code, a.stderr)
@@ -588,6 +596,7 @@ func TestMatrixInvalid(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.ill, func(t *testing.T) {
+			t.Parallel()
 			a := runAgain(t, test.ill, "-test.bench", "Serve/threads=1/input=64", "-test.count", "2")
 			if a.code != 1 {
 				t.Errorf("exit code %d, want 1", a.code)
@@ -642,6 +651,7 @@ func TestMatrixNoServer(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			a := runAgain(t, test.ill, append(test.args, "-test.bench", ".")...)
 			if a.code != 1 || !strings.Contains(a.stderr, test.want) {
 				t.Errorf("exit code %d, stderr %s, want 1 and %q", a.code, a.stderr, test.want)
@@ -674,6 +684,7 @@ func TestFlags(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			t.Parallel()
 			a := runAgain(t, "", append([]string{"-test.bench", "."}, test.args...)...)
 			if a.code != 2 || !strings.Contains(a.stderr, test.want) {
 				t.Errorf("exit code %d, stderr %s, want 2 and %q", a.code, a.stderr, test.want)

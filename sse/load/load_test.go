@@ -26,15 +26,18 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	flag.Set("test.benchtime", "1x") // of testing.Benchmark within the tests
-	os.Exit(m.Run())
+	code := m.Run()
+	os.RemoveAll(fakeDir)
+	os.Exit(code)
 }
 
-var buildFake = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "servebench-load-")
-	if err != nil {
+var fakeDir string // removed by TestMain
+
+var buildFake = sync.OnceValues(func() (program string, err error) {
+	if fakeDir, err = os.MkdirTemp("", "servebench-load-"); err != nil {
 		return "", err
 	}
-	program := filepath.Join(dir, "fakeserve")
+	program = filepath.Join(fakeDir, "fakeserve")
 	if out, err := exec.Command("go", "build", "-o", program, "./testdata/fakeserve").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
