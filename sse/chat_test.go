@@ -177,6 +177,10 @@ func TestChatThatCannotBeRendered(t *testing.T) {
 		if status, _, body := r.whole("POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"unspeakable"}]}`); status != 400 || body != want {
 			t.Errorf("%d %s, want 400 %s", status, body, want)
 		}
+		want = `{"error":{"message":"messages has 6 tokens and min_tokens is 59, want at most 64 together","type":"invalid_request_error","param":"min_tokens","code":"context_length_exceeded"}}`
+		if status, _, body := r.whole("POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"x"}],"min_tokens":59,"ignore_eos":true}`); status != 400 || body != want {
+			t.Errorf("%d %s, want 400 %s", status, body, want)
+		}
 		want = `{"error":{"message":"messages has 65 tokens, want at most 63: the context holds 64 of prompt and answer together","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}`
 		if status, _, body := r.whole("POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"`+strings.Repeat("x", 60)+`"}]}`); status != 400 || body != want {
 			t.Errorf("%d %s, want 400 %s", status, body, want)

@@ -272,11 +272,10 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, form shape, deco
 	if errors.Is(err, errLeft) {
 		return // nobody is there
 	}
+	// The limit holds for what net/http still has to write after the return,
+	// which then lifts it.
 	_ = control.SetWriteDeadline(time.Now().Add(writeLimit))
 	a.end(w, form, err)
-	_ = control.Flush()
-	// The connection may serve on: another request has a limit of its own.
-	_ = control.SetWriteDeadline(time.Time{})
 }
 
 // readBody returns the request's whole body.
@@ -284,15 +283,15 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request, control *http
 	if e := r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return nil, &refusal{http.StatusUnsupportedMediaType, "", "unsupported_encoding", fmt.Sprintf("Content-Encoding %q isn't supported: send the body as it is", excerpt(e))}
 	}
-	// net/http looks out for the client's leaving only once the body was
-	// read to its end, and a limit that stays would look like leaving.
+	// The body is read to its end: only then does net/http look out for the
+	// client's leaving.
 	_ = control.SetReadDeadline(time.Now().Add(bodyLimit))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.options.BodyBytes))
 	if err == nil {
 		_ = control.SetReadDeadline(time.Time{})
 		return body, nil
 	}
-	w.Header().Set("Connection", "close") // or net/http waits for the rest
+	// The limit stays, or net/http would wait for the rest of the body.
 	if big := new(http.MaxBytesError); errors.As(err, &big) {
 		return nil, &refusal{http.StatusRequestEntityTooLarge, "", "body_too_large", fmt.Sprintf("the body has more than %d bytes", big.Limit)}
 	}

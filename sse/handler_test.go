@@ -604,8 +604,12 @@ func TestConnectionServesOn(t *testing.T) {
 		}
 		defer conn.Close()
 		reader := bufio.NewReader(conn)
-		for i, body := range []string{`{"prompt":[1],"max_tokens":50,"stream":true}`, `{"prompt":[1],"max_tokens":50}`, `{"prompt":[1],"n":2}`, `{"prompt":[1],"max_tokens":50,"stream":true}`} {
-			fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: s\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		for i, body := range []string{`{"prompt":[1],"max_tokens":50,"stream":true}`, "", `{"prompt":[1],"max_tokens":50}`, "", `{"prompt":[1],"n":2}`, `{"prompt":[1],"max_tokens":50,"stream":true}`, ""} {
+			ask := "GET /healthz"
+			if body != "" {
+				ask = "POST /v1/completions"
+			}
+			fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: s\r\nContent-Length: %d\r\n\r\n%s", ask, len(body), body)
 			resp, err := http.ReadResponse(reader, nil)
 			if err != nil {
 				t.Fatalf("request %d: %v", i, err)
@@ -794,6 +798,33 @@ func TestFailures(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Nor do those that wait get numbers from a generator in doubt.
+func TestPanicWithOthersInTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		model := &byteModel{script: []byte("x"), step: time.Second, fault: func(step int) error {
+			if step == 2 {
+				panic("index out of range")
+			}
+			return nil
+		}}
+		r := newRig(t, model, Options{}, nil)
+		var all sync.WaitGroup
+		for i := range 3 {
+			all.Go(func() { r.whole("POST", "/v1/completions", fmt.Sprintf(`{"prompt":[%d],"max_tokens":5}`, i)) })
+			synctest.Wait()
+		}
+		all.Wait()
+		if model.steps != 2 || len(model.prompts) != 1 {
+			t.Errorf("the model ran %d times for %d prompts, want twice for the first", model.steps, len(model.prompts))
+		}
+		for _, s := range r.served() {
+			if !strings.HasPrefix(s.Error, "500 the generator panicked in decoding") {
+				t.Errorf("log = %+v, want the panic in all three", s)
+			}
+		}
+	})
 }
 
 // A server that stops says so in the streams that it ends.
