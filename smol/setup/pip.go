@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,34 +29,50 @@ type wheel struct {
 var errNoPip = errors.New("no pip that works; install one (Debian and Ubuntu: apt-get install python3-pip; elsewhere: python3 -m ensurepip --user) or put a Python that has it on PATH")
 
 // fetchWheel downloads w below dir and returns the path of the file, whose
-// hash is the one that w demands. Every pip on PATH gets its try.
+// size and hash are those that w demands. If the first pip that works fails,
+// the next has its try: it may be newer, or have the right certificates.
 func fetchWheel(ctx context.Context, step string, w wheel, dir string, out *reporter) (string, error) {
-	pips := pipCommands()
+	pips, err := workingPips(ctx)
+	if err != nil {
+		return "", err
+	}
 	var tried []error
 	for _, p := range pips {
-		version := p
-		version.args = append(p.args[:len(p.args):len(p.args)], "--version")
-		if _, err := version.run(ctx); err != nil {
-			tried = append(tried, fmt.Errorf("%s: %w", p.path, err))
-			continue
-		}
 		file, err := fetchWheelWith(ctx, p, step, w, dir, out)
 		if err == nil || ctx.Err() != nil {
 			return file, err
 		}
 		tried = append(tried, fmt.Errorf("%s: %w", p.path, err))
-		if len(tried) == 3 {
+	}
+	return "", errors.Join(tried...)
+}
+
+// workingPips are the first two pips on PATH that can at least tell their
+// version. The error lists those that can't.
+func workingPips(ctx context.Context) ([]command, error) {
+	var pips []command
+	var broken []string
+	for _, p := range pipCommands() {
+		version := p
+		version.args = append(slices.Clone(p.args), "--version")
+		if _, err := version.run(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil, err
+			}
+			broken = append(broken, fmt.Sprintf("%s: %s", p.path, oneLine(err.Error())))
+			continue
+		}
+		if pips = append(pips, p); len(pips) == 2 {
 			break
 		}
 	}
-	if len(pips) == 0 {
-		return "", fmt.Errorf("neither python3 nor pip is on PATH: %w", errNoPip)
+	switch {
+	case len(pips) > 0:
+		return pips, nil
+	case len(broken) > 0:
+		return nil, fmt.Errorf("%w; tried:\n  %s", errNoPip, strings.Join(broken, "\n  "))
 	}
-	err := errors.Join(tried...)
-	if noneWorks(tried) {
-		return "", fmt.Errorf("%w: %w", errNoPip, err)
-	}
-	return "", err
+	return nil, fmt.Errorf("neither python3 nor pip is on PATH: %w", errNoPip)
 }
 
 // pipCommands are the ways to call pip here, the likeliest first.
@@ -68,16 +85,6 @@ func pipCommands() []command {
 		pips = append(pips, command{path: pip})
 	}
 	return pips
-}
-
-// noneWorks tells whether no pip got as far as a download.
-func noneWorks(tried []error) bool {
-	for _, err := range tried {
-		if !strings.Contains(err.Error(), "--version") {
-			return false
-		}
-	}
-	return true
 }
 
 func fetchWheelWith(ctx context.Context, pip command, step string, w wheel, dir string, out *reporter) (string, error) {
@@ -97,7 +104,7 @@ func fetchWheelWith(ctx context.Context, pip command, step string, w wheel, dir 
 	stop := watch(work, bar)
 	pip.dir = work
 	pip.env = []string{"TMPDIR=" + tmp}
-	pip.args = append(pip.args[:len(pip.args):len(pip.args)],
+	pip.args = append(slices.Clone(pip.args),
 		"download", "--quiet", "--no-input", "--disable-pip-version-check", "--progress-bar", "off",
 		"--retries", "2", "--no-deps", "--only-binary=:all:")
 	if w.platform != "" {
