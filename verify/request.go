@@ -246,7 +246,7 @@ func (p *replay) checkAnswer(r *Request) error {
 		i := outside(r.TokenIDs, vocabulary)
 		return fmt.Errorf("token_ids[%d] = %d, want 0 to %d", i, r.TokenIDs[i], vocabulary-1)
 	}
-	known := p.answers[r.Prompt]
+	known := p.report.answers[r.Prompt]
 	for i := range min(len(known.ids), len(r.TokenIDs)) {
 		if known.ids[i] != r.TokenIDs[i] {
 			return fmt.Errorf("token_ids[%d] = %d, but request %s got %d for the same prompt", i, r.TokenIDs[i], known.id, known.ids[i])
@@ -256,7 +256,7 @@ func (p *replay) checkAnswer(r *Request) error {
 		return fmt.Errorf("its text is not that of request %s, though its ids are", known.id)
 	}
 	if len(r.TokenIDs) > len(known.ids) {
-		p.answers[r.Prompt] = answer{r.TokenIDs, r.Text, r.ID}
+		p.report.answers[r.Prompt] = answer{r.TokenIDs, r.Text, r.ID}
 	}
 	return nil
 }

@@ -98,6 +98,8 @@ type Report struct {
 	Trailer  *Trailer // nil if it is missing
 	SHA256   string   // of the whole file
 	Missing  string   // what an incomplete file lacks
+
+	answers map[string]answer // by prompt id, the longest
 }
 
 // Err is the first problem, or what is missing, or nil.
@@ -139,15 +141,14 @@ func Replay(name string, source io.Reader) (*Report, error) {
 
 func replayFile(name string, source io.Reader, limit int) (*Report, error) {
 	p := &replay{
-		report:  &Report{},
+		report:  &Report{answers: map[string]answer{}},
 		name:    name,
 		hash:    sha256.New(),
 		decoder: newDecoder(),
 		prompts: map[string]*Prompt{},
-		answers: map[string]answer{},
 		repeats: map[string]int{},
 	}
-	reader := bufio.NewReaderSize(source, 1<<20)
+	reader := bufio.NewReaderSize(source, 1<<16)
 	var long []byte // what was read of a line longer than the reader's buffer
 	for !p.broken && len(p.report.Problems) < maxProblems {
 		line, err := reader.ReadSlice('\n')
@@ -156,17 +157,16 @@ func replayFile(name string, source io.Reader, limit int) (*Report, error) {
 			line = long
 		}
 		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			if len(long) <= limit {
-				continue
-			}
+		case err != nil && err != io.EOF && !errors.Is(err, bufio.ErrBufferFull):
+			return nil, fmt.Errorf("verify: %s: %w", name, err)
+		case len(line) > limit:
 			p.line++
-			p.stop(recordAt(long), "a line of over %d bytes", limit)
+			p.stop(recordAt(line), "a line of over %d bytes", limit)
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
 		case err == io.EOF:
 			p.end(line)
 			p.broken = true // there is no more
-		case err != nil:
-			return nil, fmt.Errorf("verify: %s: %w", name, err)
 		default:
 			p.record(line[:len(line)-1])
 		}
@@ -198,11 +198,10 @@ type replay struct {
 	broken  bool // order is lost; later lines would only repeat the first problem
 
 	prompts map[string]*Prompt
-	answers map[string]answer // by prompt id, the longest so far
-	repeats map[string]int    // of a name and GOMAXPROCS
-	cell    *cell             // the open configuration
-	lastNS  int64             // end of all before the open configuration
-	slot    *Served           // the last to hold the server's slot before it
+	repeats map[string]int // of a name and GOMAXPROCS
+	cell    *cell          // the open configuration
+	lastNS  int64          // end of all before the open configuration
+	slot    *Served        // the last to hold the server's slot before it
 
 	trailer Trailer // counted here
 }

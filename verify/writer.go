@@ -29,6 +29,9 @@ type Writer struct {
 // Create makes dir if need be and in it the file RUN.jsonl, which must not
 // exist, with its header. header.Kind and header.Schema are filled in.
 func Create(dir string, header Header) (*Writer, error) {
+	if !isBaseName(header.Run) {
+		return nil, fmt.Errorf("verify: run %q, want a base name: it names the file", header.Run)
+	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("verify: evidence directory: %w", err)
 	}
