@@ -1,5 +1,339 @@
-// Command replay checks evidence and shows what it says. See go run
-// ./verify/replay -h.
+// Command replay checks evidence and shows what it says:
+//
+//	go run ./verify/replay [-printed old.txt] FILE
+//
+// It prints what was measured on what, a row for each configuration, doubts,
+// what the run calls invalid, and every contradiction. With -printed, the
+// output of go test -bench in old.txt is held against the evidence too.
+//
+// The exit code is 0 for consistent, 1 for inconsistent, 2 for incomplete
+// evidence, and 64 for wrong usage or a file that can't be read. go run itself
+// says "exit status 2" for the second of them and exits 1; for the code, build
+// it first: go build -o replay ./verify/replay.
 package main
 
-func main() {}
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"unicode/utf8"
+
+	"servebench/verify"
+)
+
+// Exit codes.
+const (
+	exitConsistent   = 0
+	exitInconsistent = 1
+	exitIncomplete   = 2
+	exitUsage        = 64 // EX_USAGE of sysexits.h
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("replay", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	printed := flags.String("printed", "", "hold the benchmark output in `OUTPUT` against the evidence")
+	flags.Usage = func() {
+		fmt.Fprintf(stderr, "usage: replay [-printed OUTPUT] FILE\n\nreplay checks the evidence in FILE and shows what it says.\n\n")
+		flags.PrintDefaults()
+		fmt.Fprintf(stderr, "\nexit code: %d consistent, %d inconsistent, %d incomplete, %d wrong usage or not readable\n",
+			exitConsistent, exitInconsistent, exitIncomplete, exitUsage)
+	}
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return exitUsage
+	case flags.NArg() == 0:
+		fmt.Fprintln(stderr, "Error: no FILE; -h tells the usage")
+		return exitUsage
+	case flags.NArg() > 1:
+		fmt.Fprintf(stderr, "Error: %q is left over: flags come first, then one FILE\n", flags.Args()[1:])
+		return exitUsage
+	}
+	report, err := replay(flags.Arg(0), *printed)
+	if err != nil {
+		fmt.Fprintf(stderr, "Error: %v\n", err)
+		return exitUsage
+	}
+	if err := show(stdout, flags.Arg(0), report); err != nil {
+		fmt.Fprintf(stderr, "Error: %v\n", err)
+		return exitUsage
+	}
+	switch report.Verdict {
+	case verify.Inconsistent:
+		return exitInconsistent
+	case verify.Incomplete:
+		return exitIncomplete
+	}
+	return exitConsistent
+}
+
+// replay reads both files. Benchmark output that is broken is a contradiction,
+// one that can't be read an error.
+func replay(path, printed string) (*verify.Report, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	report, err := verify.Replay(path, file)
+	if err != nil || printed == "" {
+		return report, err
+	}
+	output, err := os.Open(printed)
+	if err != nil {
+		return nil, err
+	}
+	defer output.Close()
+	lines, err := verify.ParsePrinted(printed, output)
+	if problem := new(verify.Problem); errors.As(err, &problem) {
+		report.Problems = append(report.Problems, problem)
+		report.Verdict = verify.Inconsistent
+		return report, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	report.CheckPrinted(lines)
+	return report, nil
+}
+
+// show writes a report for people.
+func show(w io.Writer, path string, r *verify.Report) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\nsha256 %s\n\n", clean(path), r.SHA256)
+	showSetting(&b, r)
+	showTable(&b, r)
+	if r.Header != nil {
+		for _, warning := range r.Header.Warnings {
+			fmt.Fprintf(&b, "Warning: %s\n", clean(warning))
+		}
+	}
+	for _, warning := range r.Warnings {
+		fmt.Fprintf(&b, "Warning: %s\n", clean(warning))
+	}
+	for _, c := range r.Invalid() {
+		for _, reason := range c.Configuration.Reasons {
+			fmt.Fprintf(&b, "INVALID: configuration %d, %s, repetition %d: %s\n", c.Plan.Config, clean(c.Plan.Name), c.Plan.Repetition, clean(reason))
+		}
+	}
+	for _, problem := range r.Problems {
+		fmt.Fprintf(&b, "PROBLEM: %s\n", clean(problem.Error()))
+	}
+	switch r.Verdict {
+	case verify.Consistent:
+		fmt.Fprintf(&b, "CONSISTENT: every number follows from what was recorded; %s\n", counts(r))
+	case verify.Inconsistent:
+		fmt.Fprintf(&b, "INCONSISTENT: %s; %s\n", plural(len(r.Problems), "problem"), counts(r))
+	case verify.Incomplete:
+		fmt.Fprintf(&b, "INCOMPLETE: %s; %s\n", clean(r.Missing), counts(r))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func counts(r *verify.Report) string {
+	return fmt.Sprintf("%s, %d valid, %d invalid", plural(len(r.Results), "configuration"), r.Valid(), len(r.Invalid()))
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// showSetting says what was measured, on what and by what.
+func showSetting(b *strings.Builder, r *verify.Report) {
+	h := r.Header
+	if h == nil {
+		return
+	}
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	row := func(key, format string, args ...any) {
+		fmt.Fprintf(t, "%s\t%s\n", key, clean(fmt.Sprintf(format, args...)))
+	}
+	row("Run", "%s, started %s", h.Run, h.Started)
+	revision := "no revision"
+	if h.Revision != "" {
+		revision = "revision " + short(h.Revision)
+		if h.CleanTree {
+			revision += ", clean tree"
+		} else {
+			revision += " with changes"
+		}
+	}
+	row("Code", "%s, %s", revision, h.Go)
+	host := fmt.Sprintf("%s, %d of %d CPUs, %s, %s/%s", h.Host.CPU, h.Host.AllowedCPUs, h.Host.CPUs, bytesText(h.Host.MemTotalBytes), h.Host.OS, h.Host.Arch)
+	if h.Host.Kernel != "" {
+		host += " " + h.Host.Kernel
+	}
+	if h.Host.Governor != "" {
+		host += ", governor " + h.Host.Governor
+	}
+	if len(h.Host.Load) > 0 {
+		host += fmt.Sprintf(", load %v at the start", h.Host.Load[0])
+	}
+	row("Host", "%s", host)
+	if h.Target != nil {
+		row("Target", "%s, %s, model %s", h.Target.URL, h.Target.API, h.Target.Model)
+	}
+	for i, s := range r.Servers {
+		if h.Target != nil {
+			break
+		}
+		if i == 0 {
+			row("Model", "%s, %s, from %s", s.Model.ID, s.Model.Precision, s.Model.Source)
+			for _, f := range s.Model.Files {
+				row("", "%s, %s, sha256 %s", f.Name, bytesText(f.Bytes), short(f.SHA256))
+			}
+			for _, l := range s.Libraries {
+				row("Library", "%s %s", l.Name, l.Version)
+			}
+		}
+		row(fmt.Sprintf("Server %d", s.Server), "%s, sha256 %s, %s, %s, spinning %t", s.Binary.Name, short(s.Binary.SHA256), s.Go, plural(s.IntraThreads, "thread"), s.Spinning)
+	}
+	if c := r.Corpus; c != nil {
+		row("Corpus", "%s, %s, sha256 %s", c.Name, plural(len(c.Prompts), "prompt"), short(c.SHA256))
+	}
+	row("Energy", "%s", h.Energy)
+	if h.HourlyUSD > 0 {
+		row("Price", "%v USD an hour, an assumption", h.HourlyUSD)
+	}
+	t.Flush()
+	fmt.Fprintln(b)
+}
+
+// columns of the table that are metrics, in the order in which a request goes
+// through them.
+var columns = []struct {
+	unit, title string
+	show        func(float64) string
+}{
+	{verify.UnitTTFT50, "TTFT p50", func(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) + " s" }},
+	{verify.UnitTPOT50, "TPOT p50", func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) + " ms" }},
+	{verify.UnitE2E95, "E2E p95", func(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) + " s" }},
+	{verify.UnitThroughput, "tok/s", func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }},
+	{verify.UnitPeak, "peak RSS", func(v float64) string { return bytesText(int64(v)) }},
+	{verify.UnitCost, "USD/Mtok", func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }},
+}
+
+// none stands where a metric is not defined or was not measured.
+const none = "-"
+
+func showTable(b *strings.Builder, r *verify.Report) {
+	if len(r.Results) == 0 {
+		return
+	}
+	priced := r.Header != nil && r.Header.HourlyUSD > 0
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	names := []string{"configuration"}
+	for _, c := range r.Results {
+		name := strings.TrimPrefix(c.Plan.Name, "Benchmark")
+		if c.Plan.GOMAXPROCS != 1 {
+			name += "-" + strconv.Itoa(c.Plan.GOMAXPROCS)
+		}
+		names = append(names, clean(name))
+	}
+	alignLeft(names)
+	cells := []string{"#", names[0], "rep"}
+	for _, column := range columns {
+		if column.unit != verify.UnitCost || priced {
+			cells = append(cells, column.title)
+		}
+	}
+	cells = append(cells, "queue p50", "token lag", "requests", "failed", "")
+	fmt.Fprintln(t, strings.Join(cells, "\t")+"\t")
+	for i, c := range r.Results {
+		cells := []string{strconv.Itoa(c.Plan.Config), names[i+1], strconv.Itoa(c.Plan.Repetition)}
+		values := map[string]float64{}
+		requests, failed, verdict, lag := c.Requests, none, "unfinished", none
+		if closing := c.Configuration; closing != nil {
+			for _, m := range closing.Metrics {
+				values[m.Unit] = m.Value
+			}
+			requests, failed, verdict = closing.Measured, strconv.Itoa(closing.Failed), "valid"
+			if !closing.Valid {
+				verdict = "INVALID"
+			}
+			if closing.Spans.Tokens > 0 {
+				lag = duration(closing.Spans.DeliveryNS / closing.Spans.Tokens)
+			}
+		}
+		for _, column := range columns {
+			if column.unit == verify.UnitCost && !priced {
+				continue
+			}
+			cell := none
+			if v, ok := values[column.unit]; ok {
+				cell = column.show(v)
+			}
+			cells = append(cells, cell)
+		}
+		queue := none
+		if c.QueueP50NS >= 0 {
+			queue = duration(c.QueueP50NS)
+		}
+		cells = append(cells, queue, lag, strconv.Itoa(requests), failed, verdict)
+		fmt.Fprintln(t, strings.Join(cells, "\t")+"\t")
+	}
+	t.Flush()
+	fmt.Fprintln(b)
+}
+
+// alignLeft pads strings to the length of the longest, since all columns of a
+// tabwriter are aligned to one side.
+func alignLeft(column []string) {
+	width := 0
+	for _, s := range column {
+		width = max(width, utf8.RuneCountInString(s))
+	}
+	for i, s := range column {
+		column[i] += strings.Repeat(" ", width-utf8.RuneCountInString(s))
+	}
+}
+
+// duration shows ns with three or four digits.
+func duration(ns int64) string {
+	switch {
+	case ns < 0:
+		return "-" + duration(-ns)
+	case ns < 10_000_000:
+		return strconv.FormatFloat(float64(ns)/1e3, 'f', 0, 64) + " µs"
+	case ns < 1_000_000_000:
+		return strconv.FormatFloat(float64(ns)/1e6, 'f', 1, 64) + " ms"
+	}
+	return strconv.FormatFloat(float64(ns)/1e9, 'f', 3, 64) + " s"
+}
+
+func bytesText(n int64) string {
+	switch {
+	case n < 1<<10:
+		return strconv.FormatInt(n, 10) + " B"
+	case n < 1<<20:
+		return strconv.FormatFloat(float64(n)/(1<<10), 'f', 1, 64) + " KiB"
+	case n < 10<<30:
+		return strconv.FormatFloat(float64(n)/(1<<20), 'f', 1, 64) + " MiB"
+	}
+	return strconv.FormatFloat(float64(n)/(1<<30), 'f', 1, 64) + " GiB"
+}
+
+// short is the beginning of a hash, long enough to tell two apart.
+func short(hash string) string { return hash[:min(16, len(hash))] }
+
+// clean makes text from a file safe to show: what isn't printable, such as
+// what would steer a terminal, is shown as an escape.
+func clean(s string) string {
+	quoted := strconv.Quote(s)
+	return strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(quoted[1 : len(quoted)-1])
+}
