@@ -14,6 +14,7 @@ import (
 const childEnv = "SMOL_TEST_CHILD"
 
 var children = map[string]func() error{
+	"answer":  childAnswer,
 	"silent":  childSilent,
 	"threads": childThreads,
 	"reopen":  childReopen,
@@ -28,14 +29,14 @@ func runChild(name string) int {
 }
 
 // child runs one of children and returns all that it printed.
-func child(t *testing.T, name string, env ...string) string {
+func child(t testing.TB, name string, env ...string) string {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := exec.Command(exe)
-	c.Env = append(os.Environ(), append(env, childEnv+"="+name, "SMOL_TEST_MODEL="+tinyDir)...)
+	c.Env = append(os.Environ(), append([]string{childEnv + "=" + name, "SMOL_TEST_MODEL=" + tinyDir}, env...)...)
 	out, err := c.CombinedOutput()
 	if err != nil {
 		t.Fatalf("child %s: %v\n%s", name, err, out)

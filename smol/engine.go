@@ -90,6 +90,7 @@ func Load(dir string, opts Options) (_ *Engine, err error) {
 	if e.tok, err = newTokenizer(config, m.Vocabulary); err != nil {
 		return nil, fmt.Errorf("smol: %s: %w", filepath.Join(dir, graph.TokenizerFile), err)
 	}
+	giveBack()
 	if e.buffers, err = newBuffers(m.Config(), opts.Context); err != nil {
 		return nil, err
 	}
@@ -119,8 +120,8 @@ func Load(dir string, opts Options) (_ *Engine, err error) {
 	}
 	if opts.HugePages.or(hugePagesDefault) {
 		e.info.HugePages, err = hugePages(before)
-		if err != nil && opts.HugePages == On {
-			return nil, err
+		if opts.HugePages == On && (err != nil || e.info.HugePages == "") {
+			return nil, errors.Join(err, errors.New("smol: HugePages is On, and the kernel gave none: leave it at Default"))
 		}
 	}
 	runtime, err := graph.HashFile(context.Background(), loadedLibrary(opts.Library), nil)
@@ -131,9 +132,15 @@ func Load(dir string, opts Options) (_ *Engine, err error) {
 		{Name: "onnxruntime", Version: e.session.version(), File: verify.File(runtime)},
 		{Name: "tokenizers", Version: encoderVersion}, // linked in: it has no file but the program's
 	}
-	// What loading left behind would count into the peak for no use.
-	debug.FreeOSMemory()
+	giveBack()
 	return e, nil
+}
+
+// giveBack returns to the system what loading has freed, in Go and in C: it
+// would count into the peak for no use.
+func giveBack() {
+	debug.FreeOSMemory()
+	trimC()
 }
 
 // Close frees the model. It waits for Encode calls under way, and must not be

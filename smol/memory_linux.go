@@ -70,10 +70,14 @@ func loadedLibrary(path string) string {
 	return found
 }
 
-// hugePages asks the kernel to back the large anonymous mappings that came
-// since before with huge pages, and to do so now instead of whenever it gets
-// to it. Go's own heap is left alone. It returns what was asked: "" if the
-// kernel knows no huge pages for memory that asks for them.
+// hugePages has the kernel collapse the large anonymous mappings that came
+// since before into huge pages. Go's own heap is left alone. It returns what
+// was done: "" where the kernel can't (before Linux 6.1), or had no huge page
+// left, or there was nothing large enough.
+//
+// Note: advising MADV_HUGEPAGE as well would serve older kernels, but the
+// advice stays with the mapping, and whatever the allocator puts beside the
+// weights later becomes resident in steps of 2 MB.
 func hugePages(before []mapping) (string, error) {
 	const least = 4 << 20
 	now, err := mappings()
@@ -84,22 +88,17 @@ func hugePages(before []mapping) (string, error) {
 	for _, m := range before {
 		old[m.start] = m.end
 	}
-	asked := "madvise"
+	done := ""
 	for _, m := range now {
 		if m.path != "" || !m.private || !m.writable || m.end-m.start < least || old[m.start] == m.end || goHeap(m) {
 			continue
 		}
 		block := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(nil), m.start)), m.end-m.start)
-		if err := unix.Madvise(block, unix.MADV_HUGEPAGE); err != nil {
-			return "", fmt.Errorf("smol: huge pages: madvise of %d bytes: %w", len(block), err)
-		}
-		// An older kernel doesn't know this one, and a full machine may have no
-		// huge page left: then the advice above is what remains.
 		if unix.Madvise(block, unix.MADV_COLLAPSE) == nil {
-			asked = "madvise, collapse"
+			done = "collapse"
 		}
 	}
-	return asked, nil
+	return done, nil
 }
 
 // goHeap tells whether m lies where Go's allocator on 64-bit Linux puts its

@@ -13,5 +13,5 @@ func loadedLibrary(path string) string { return path }
 func smallPages([]byte)                {}
 func allowedCPUs() int                 { return fallbackCPUs() }
 func hugePages([]mapping) (string, error) {
-	return "", errors.New("smol: huge pages: only Linux has them: leave Options.HugePages alone")
+	return "", errors.New("smol: huge pages: only Linux has them")
 }

@@ -28,8 +28,9 @@ type Options struct {
 	// Spinning lets threads wait for work in a loop instead of sleeping:
 	// faster, and busy for a moment after each step. Default on.
 	Spinning Toggle
-	// HugePages asks the kernel to back the weights with huge pages. Linux
-	// only; default on there, where a kernel without them is no error.
+	// HugePages has the kernel back the packed weights with huge pages, once
+	// they are loaded. Linux 6.1 and later. By default they are used where the
+	// kernel gives them; On makes it an error if it doesn't.
 	HugePages Toggle
 	// Library is ONNX Runtime's shared library, by default
 	// libonnxruntime.so in the parent of the model's directory, where setup

@@ -94,6 +94,8 @@ func (s *session) open(c sessionConfig) error {
 	entries := [][2]string{
 		{"session.intra_op.allow_spinning", zeroOrOne(c.spinning)},
 		{"session.inter_op.allow_spinning", "0"}, // there is no second thread to wait for
+		// Packed weights outside the arena, whose blocks grow by doubling.
+		{"session.use_device_allocator_for_initializers", "1"},
 	}
 	entries = append(entries, c.entries...)
 	err = errors.Join(
