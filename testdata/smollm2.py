@@ -7,6 +7,7 @@ way. Needs the packages in requirements.txt.
 
 import hashlib
 import json
+from importlib.metadata import version
 from pathlib import Path
 
 import gguf
@@ -59,6 +60,25 @@ class Source:
         """Yields (name in GGUF, weight as FP32), dequantized."""
         for t in self._reader.tensors:
             yield t.name, gguf.dequantize(t.data, t.tensor_type).astype(np.float32)
+
+    def write_f32(self, path):
+        """Writes a GGUF file with the same metadata and FP32 weights."""
+        out = gguf.GGUFWriter(path, self.meta("general.architecture"))
+        for key, field in self._reader.fields.items():
+            if key.startswith("GGUF.") or key == "general.architecture":
+                continue  # the writer's own
+            if key == "general.file_type":
+                out.add_file_type(gguf.LlamaFileType.ALL_F32)
+                continue
+            kind = field.types[0]
+            inner = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
+            out.add_key_value(key, field.contents(), kind, sub_type=inner)
+        for name, w in self.weights():
+            out.add_tensor(name, w)
+        out.write_header_to_file()
+        out.write_kv_data_to_file()
+        out.write_tensors_to_file()
+        out.close()
 
     def config(self):
         """Returns the configuration in the words of transformers' LlamaConfig."""
