@@ -285,7 +285,7 @@ func (p *replay) judge(where string, closing *Configuration) {
 		return
 	}
 	for _, check := range []func(string, *Configuration){
-		p.checkConserved, p.checkWitnesses, p.checkSlot, p.checkLoad, p.checkPhases, p.checkTotals, p.checkPeak, p.checkValidity,
+		p.checkConserved, p.checkWitnesses, p.checkSlot, p.checkLoad, p.checkPhases, p.checkTurns, p.checkTotals, p.checkPeak, p.checkValidity,
 	} {
 		problems := len(p.report.Problems)
 		if check(where, closing); len(p.report.Problems) > problems {
@@ -450,6 +450,41 @@ func (p *replay) checkPhases(where string, _ *Configuration) {
 	}
 }
 
+// checkTurns: clients take prompts in the order of the plan, each after it has
+// become free and before it starts. So no prompt starts before one that stands
+// ahead of it was due.
+func (p *replay) checkTurns(string, *Configuration) {
+	place := map[string]int{}
+	for i, id := range p.cell.plan.Prompts {
+		place[id] = i
+	}
+	for i, id := range p.cell.plan.Warmups {
+		place[id] = i
+	}
+	order := make([]int, len(p.cell.requests))
+	for i := range order {
+		order[i] = i
+	}
+	requests := p.cell.requests
+	slices.SortStableFunc(order, func(a, b int) int {
+		x, y := requests[a], requests[b]
+		return cmp.Or(cmp.Compare(x.Phase, y.Phase), cmp.Compare(x.Pass, y.Pass), cmp.Compare(place[x.Prompt], place[y.Prompt]))
+	})
+	var last *Request // of those so far in the pass, the one that was due last
+	for _, i := range order {
+		r := requests[i]
+		if last != nil && (last.Phase != r.Phase || last.Pass != r.Pass) {
+			last = nil
+		}
+		if last != nil && r.StartNS < last.ScheduledNS {
+			p.problemAt(p.cell.lines[i], "request "+r.ID, "start_ns %d lies before prompt %q, which is ahead of %q in the plan, was due, %d", r.StartNS, last.Prompt, r.Prompt, last.ScheduledNS)
+		}
+		if last == nil || r.ScheduledNS > last.ScheduledNS {
+			last = r
+		}
+	}
+}
+
 // checkTotals holds what the closing record says of its requests against them.
 func (p *replay) checkTotals(where string, closing *Configuration) {
 	c := p.cell
@@ -521,7 +556,9 @@ func (s *Spans) fields() []spanField {
 func (p *replay) checkPeak(where string, closing *Configuration) {
 	sampled := closing.Sampled
 	switch {
-	case closing.PeakBytes < 0 || (closing.PeakBytes == 0) != (closing.PeakSource == Unmeasured) || closing.PeakSource == "":
+	case closing.PeakSource != PeakVmHWM && closing.PeakSource != PeakMaxRSS && closing.PeakSource != Unmeasured:
+		p.problem(where, "peak_source %q is unknown", closing.PeakSource)
+	case closing.PeakBytes < 0 || (closing.PeakBytes == 0) != (closing.PeakSource == Unmeasured):
 		p.problem(where, "peak_bytes %d with peak_source %q, want a size with its source or 0 with %q", closing.PeakBytes, closing.PeakSource, Unmeasured)
 	case closing.PeakBytes > 0 && p.report.Header.Target != nil:
 		p.problem(where, "peak_bytes %d of a server that this run didn't start", closing.PeakBytes)

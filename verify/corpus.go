@@ -53,10 +53,7 @@ func (c *Corpus) check() error {
 			return fmt.Errorf("prompt %q stands twice", prompt.ID)
 		}
 		seen[prompt.ID] = true
-		line, err := json.Marshal(prompt)
-		if err != nil {
-			return fmt.Errorf("prompt %q: %w", prompt.ID, err)
-		}
+		line, _ := json.Marshal(prompt) // of strings and integers it can't fail
 		line = append(line, '\n')
 		size += int64(len(line))
 		sum.Write(line)

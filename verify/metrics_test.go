@@ -195,6 +195,10 @@ func TestUndefinedMetricsAreAbsent(t *testing.T) {
 			t.Errorf("%s: metrics %v, want %v", test.name, got, test.want)
 		}
 	}
+	silent := &Request{Usage: &Usage{CompletionTokens: 5}} // no event had a token
+	if ns, ok := silent.TPOT(); ok {
+		t.Errorf("TPOT without a token's arrival = %v, want none", ns)
+	}
 	// 20 ms over 5 - 1 tokens by the server's count.
 	if ns, ok := counted.TPOT(); ns != float64(5*ms) || !ok {
 		t.Errorf("TPOT by usage = %v, %t, want 5 ms", ns, ok)

@@ -68,7 +68,7 @@ func TestParsePrinted(t *testing.T) {
 		"assumed-usd-per-hour: 0.25",
 		"empty:",
 		"Key: not configuration",
-		"no space:either",
+		"space:missing",
 		"Note: up to 8 configurations",
 		"BenchmarkServe",
 		"BenchmarkServe/threads=1/conc=1",

@@ -146,8 +146,8 @@ func (s *Server) faults() (out []string) {
 	if s.PID < 1 || s.Go == "" || s.ContextLimit < 2 {
 		fault("pid %d, go %q, context_limit %d: each must be there", s.PID, s.Go, s.ContextLimit)
 	}
-	if s.LoadNS < 1 || s.LoadNS > maxNS {
-		fault("load_ns %d, want 1 to %d", s.LoadNS, int64(maxNS))
+	if s.LoadNS < 1 || s.LoadNS > s.ReadyNS {
+		fault("load_ns %d, want 1 to ready_ns %d: it was started within the run", s.LoadNS, s.ReadyNS)
 	}
 	if s.ClockErrorNS < 0 || s.ClockErrorNS > maxClockErrorNS {
 		fault("clock known to within %d ns, want 0 to %d", s.ClockErrorNS, maxClockErrorNS)

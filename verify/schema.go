@@ -320,7 +320,7 @@ type Configuration struct {
 	Excluded     Spans    `json:"excluded"`    // of all others: warmups and failed ones, which enter no metric
 	Sampled      Sampled  `json:"sampled"`     //
 	PeakBytes    int64    `json:"peak_bytes"`  // the kernel's own peak of the server since the plan; 0 where PeakSource is "unmeasured"
-	PeakSource   string   `json:"peak_source"` // the kernel's name of it, "VmHWM" say, or "unmeasured"
+	PeakSource   string   `json:"peak_source"` // PeakVmHWM, PeakMaxRSS or Unmeasured
 	Metrics      []Metric `json:"metrics"`     // none if invalid
 	Valid        bool     `json:"valid"`
 	Reasons      []string `json:"reasons"` // why it isn't valid
@@ -354,6 +354,12 @@ type Sampled struct {
 	SumBytes int64 `json:"sum_bytes"` // divided by Samples the mean
 	GapNS    int64 `json:"gap_ns"`    // the longest time without a sample, from the plan on
 }
+
+// Where a peak comes from.
+const (
+	PeakVmHWM  = "VmHWM"     // of /proc/PID/status, reset before the configuration
+	PeakMaxRSS = "ru_maxrss" // of a process that has ended
+)
 
 // Metric is one reported number with its unit as on the benchmark line.
 type Metric struct {

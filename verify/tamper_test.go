@@ -58,7 +58,8 @@ var tampered = []struct {
 	{"never ready", func(f *file) { f.server(1).ReadyNS = 0 }, `verify: run.jsonl:3: server 1: ready_ns 0, want 1 to 36028797018963968`},
 	{"two slots", func(f *file) { f.server(1).Slots = 2 }, `verify: run.jsonl:3: server 1: slots 2, want 1`},
 	{"no process", func(f *file) { f.server(1).PID = 0 }, `verify: run.jsonl:3: server 1: pid 0, go "go1.26.8", context_limit 8192: each must be there`},
-	{"loaded in no time", func(f *file) { f.server(1).LoadNS = 0 }, `verify: run.jsonl:3: server 1: load_ns 0, want 1 to 36028797018963968`},
+	{"loaded before the run", func(f *file) { s := f.server(1); s.LoadNS = s.ReadyNS + 1 }, `verify: run.jsonl:3: server 1: load_ns 340000001, want 1 to ready_ns 340000000: it was started within the run`},
+	{"loaded in no time", func(f *file) { f.server(1).LoadNS = 0 }, `verify: run.jsonl:3: server 1: load_ns 0, want 1 to ready_ns 340000000: it was started within the run`},
 	{"coarse server clock", func(f *file) { f.server(1).ClockErrorNS = 1_000_001 }, `verify: run.jsonl:3: server 1: clock known to within 1000001 ns, want 0 to 1000000`},
 	{"inter-op threads", func(f *file) { f.server(1).InterThreads = 2 }, `verify: run.jsonl:3: server 1: intra_threads 1 and inter_threads 2, want at least 1 and 1`},
 	{"binary by path", func(f *file) { f.server(1).Binary.Name = "/bin/serve" }, `verify: run.jsonl:3: server 1: binary: file name "/bin/serve", want a base name`},
@@ -156,7 +157,7 @@ var tampered = []struct {
 	{"stopped by itself", func(f *file) { f.request("1.0.1").Finish = "stop" }, `verify: run.jsonl:7: request 1.0.1: no failure, yet 5 tokens (known: true) with finish "stop", want 5 with "length"`},
 	{"no usage", func(f *file) { f.request("1.0.1").Usage = nil }, `verify: run.jsonl:7: request 1.0.1: prompt_ids, event_ids or usage are missing`},
 	{"used connection", func(f *file) { f.request("1.0.1").Reused = true }, `verify: run.jsonl:7: request 1.0.1: reused is true, want a new connection for each request`},
-	{"cached prompt", func(f *file) { n := 3; f.request("1.0.1").Usage.CachedTokens = &n }, `verify: run.jsonl:7: request 1.0.1: usage.cached_tokens 3, want none`},
+	{"cached prompt", func(f *file) { n := 3; f.request("1.0.1").Usage.CachedTokens = &n }, `verify: run.jsonl:7: request 1.0.1: usage.cached_tokens 3 from a server that has no cache`},
 	{"reasoning", func(f *file) { f.request("1.0.1").Reasoning = "hm" }, `verify: run.jsonl:7: request 1.0.1: reasoning "hm" from a server that has none`},
 	{"two ids in one event", func(f *file) { f.request("1.0.1").EventIDs = []int{2, 0, 1, 1, 1, 0, 0} }, `verify: run.jsonl:7: request 1.0.1: event 0 of kind 'c' carries 2 ids, want 1`},
 	{"content called reasoning", func(f *file) {
@@ -171,6 +172,15 @@ var tampered = []struct {
 		r.TokenIDs[3]++
 		s.TokenIDs[3]++
 	}, `verify: run.jsonl:33: request 2.1.1: token_ids[3] = 19, but request 1.0.1 got 18 for the same prompt`},
+	{"one prompt, two answers, one of them failed", func(f *file) {
+		r, s := f.request("2.1.1"), f.served("2.1.1")
+		s.TokenIDs = slices.Clone(s.TokenIDs)
+		s.TokenIDs[4]++
+		shorten(r, nil, 4)
+		r.EventKinds = "ccccod"
+		fail(f, "2.1.1", FailStream, "reset")
+		f.invalidate(2, "a request failed")
+	}, `verify: run.jsonl:33: request 2.1.1: token_ids[4] = 30, but request 1.0.1 got 29 for the same prompt`},
 	{"one answer, two texts", func(f *file) { f.request("2.1.1").Text = "an insult" }, `verify: run.jsonl:33: request 2.1.1: its text is not that of request 1.0.1, though its ids are`},
 
 	// A failed request.
@@ -236,10 +246,9 @@ var tampered = []struct {
 
 	// The slot.
 	{"two in the slot", func(f *file) { s := f.served("3.0.1"); s.SlotNS = f.served("3.0.0").ReleaseNS - 1 }, `verify: run.jsonl:64: served 3.0.1: slot_ns 1126353768 lies before release_ns 1126353769 of 3.0.0, and the slot is one`},
-	{"out of order", func(f *file) {
-		a, b := f.served("3.0.0"), f.served("3.0.1")
-		a.QueuedNS, b.QueuedNS = b.QueuedNS, a.QueuedNS
-	}, `verify: run.jsonl:63: served 3.0.0: slot_ns 1106059048 lies before queued_ns 1106069126`},
+	{"out of order", func(f *file) { // it waited, and should have been first
+		f.served("3.0.1").QueuedNS = f.served("3.0.0").QueuedNS - 1
+	}, `verify: run.jsonl:64: served 3.0.1: queued_ns 1106058947 lies before that of 3.0.0, 1106058948, which got the slot before it`},
 	{"two in the slot, across configurations", func(f *file) {
 		s := *f.served("1.2.2") // a client that left; its request went on
 		s.ID, s.Error, s.Steps = "left", "the client left", 6
@@ -270,6 +279,8 @@ var tampered = []struct {
 		f.plan(2).PlannedNS += 50 * ms
 	}, `verify: run.jsonl:26: configuration 1: pass 0 starts at 369450299, before the warmup ends at 578643258`},
 
+	{"prompts out of turn", func(f *file) { p := f.plan(1).Prompts; p[1], p[2] = p[2], p[1] }, `verify: run.jsonl:7: request 1.0.1: start_ns 389826477 lies before prompt "4-c", which is ahead of "4-b" in the plan, was due, 410353209`},
+
 	// Conservation.
 	{"request dropped", func(f *file) { f.remove(f.request("1.1.1")) }, `verify: run.jsonl:25: configuration 1: prompt "4-b" was not sent in pass 1`},
 	{"warmup dropped", func(f *file) { f.remove(f.request("1.w.0")) }, `verify: run.jsonl:25: configuration 1: prompt "4-warmup" was not sent in the warmup`},
@@ -288,7 +299,8 @@ var tampered = []struct {
 	{"sample of nothing", func(f *file) { f.memory(1).RSSBytes[3] = 0 }, `verify: run.jsonl:25: memory 1: rss_bytes[3] = 0, want 1 to 2^50`},
 	{"sample above the peak", func(f *file) { f.memory(1).RSSBytes[3] = 5_600_000; f.recompute(1) }, `verify: run.jsonl:26: configuration 1: peak_bytes 5500928, but a sample has 5600000`},
 	{"peak without samples", func(f *file) { f.remove(f.memory(1)); f.recompute(1) }, `verify: run.jsonl:25: configuration 1: peak_bytes 5500928 without a sample of memory`},
-	{"peak without a source", func(f *file) { f.configuration(1).PeakSource = "" }, `verify: run.jsonl:26: configuration 1: peak_bytes 5500928 with peak_source "", want a size with its source or 0 with "unmeasured"`},
+	{"peak without a source", func(f *file) { f.configuration(1).PeakSource = "" }, `verify: run.jsonl:26: configuration 1: peak_source "" is unknown`},
+	{"peak of 0", func(f *file) { f.configuration(1).PeakBytes = 0 }, `verify: run.jsonl:26: configuration 1: peak_bytes 0 with peak_source "VmHWM", want a size with its source or 0 with "unmeasured"`},
 	{"unmeasured peak", func(f *file) { f.configuration(1).PeakSource = Unmeasured }, `verify: run.jsonl:26: configuration 1: peak_bytes 5500928 with peak_source "unmeasured", want a size with its source or 0 with "unmeasured"`},
 
 	// The closing record.

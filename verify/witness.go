@@ -73,7 +73,9 @@ func (p *replay) checkWitnesses(_ string, closing *Configuration) {
 		var err error
 		switch {
 		case s != nil:
-			err = compareWitnesses(r, s, slack)
+			if err = compareWitnesses(r, s, slack); err == nil && slices.Equal(s.PromptIDs, p.prompts[r.Prompt].IDs) {
+				err = p.checkAnswer(r, s.TokenIDs, nil) // a failed one's too
+			}
 		case closing.Valid && r.Failure == nil:
 			err = fmt.Errorf("the server has no record of it")
 		}
@@ -112,14 +114,15 @@ func compareWitnesses(r *Request, s *Served, slack int64) error {
 			token++
 		}
 	}
+	if (r.PromptIDs != nil || r.Failure == nil) && !slices.Equal(s.PromptIDs, r.PromptIDs) {
+		return fmt.Errorf("prompt_ids aren't those that the server logged: %s", firstDifference(r.PromptIDs, s.PromptIDs))
+	}
 	if r.Failure != nil {
 		return nil // also if the prompt was read as other ids: that is a failure
 	}
 	switch {
 	case s.Error != "":
 		return fmt.Errorf("no failure, yet the server logged the error %q", s.Error)
-	case !slices.Equal(s.PromptIDs, r.PromptIDs):
-		return fmt.Errorf("prompt_ids aren't those that the server logged: %s", firstDifference(r.PromptIDs, s.PromptIDs))
 	case token != len(s.TokenIDs):
 		return fmt.Errorf("it has %d tokens, the server made %d", token, len(s.TokenIDs))
 	case s.ReleaseNS > r.EndNS+slack:
