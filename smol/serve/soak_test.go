@@ -84,8 +84,8 @@ func TestManyRequests(t *testing.T) {
 	load(requests)
 	after := p.usage()
 	t.Logf("after %d requests: %+v; after %d: %+v; %d left", early, before, requests, after, left)
-	if grown := after.rssKB - before.rssKB; grown > 2048 {
-		t.Errorf("resident set grew by %d kB, want at most 2048", grown)
+	if grown := after.rssKB - before.rssKB; grown > before.rssKB/10 {
+		t.Errorf("resident set grew by %d kB, want at most %d, a tenth", grown, before.rssKB/10)
 	}
 	if after.descriptors > before.descriptors || after.threads > before.threads+4 {
 		t.Errorf("%d descriptors and %d threads, want as before: %d and %d", after.descriptors, after.threads, before.descriptors, before.threads)
