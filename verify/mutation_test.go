@@ -220,7 +220,9 @@ func TestEveryFieldBears(t *testing.T) {
 	survived := map[string][]string{}
 	tried := 0
 	try := func(path, what string, data []byte) {
-		tried++
+		if tried++; tried%stride != 0 {
+			return
+		}
 		if report := replayed(t, data); report.Verdict == Consistent {
 			if len(survived[path]) < 4 {
 				survived[path] = append(survived[path], what)
@@ -282,7 +284,7 @@ func TestEveryFieldBears(t *testing.T) {
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(informational)) {
-		if !used[path] {
+		if !used[path] && stride == 1 {
 			t.Errorf("%s is called informational, but every change of it was noticed", path)
 		}
 	}

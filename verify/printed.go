@@ -98,7 +98,7 @@ func (p *Printed) line(number int, line string) (fault string) {
 			return "an evidence line without PATH sha256 SUM"
 		}
 		p.Runs = append(p.Runs, PrintedRun{number, rest, sum})
-	case len(fields) > 2 && isCount(fields[0]):
+	case len(fields) > 2 && isCount(fields[0]) && strings.Contains(line, "\t"):
 		if _, fault := parseValues(fields[1:]); fault == "" {
 			return "the numbers of a result without its name: other output has broken the line"
 		}

@@ -78,7 +78,7 @@ func TestParsePrinted(t *testing.T) {
 		"--- FAIL: BenchmarkServe/threads=2/conc=2",
 		"Benchmarking isn't a benchmark's name",
 		"    12 files changed",
-		"12 files",
+		"12 345 files",
 		"PASS",
 		"Evidence: testdata/my runs/a.jsonl sha256 " + digest,
 		"ok  \tservebench\t61.2s",

@@ -11,14 +11,19 @@
 //
 //  1. A line is decoded strictly: known fields only, and encoding the record
 //     again must give the same bytes, so that nothing hides in a line.
-//  2. Records come in a fixed order (see the Kind constants); the corpus is
-//     held against its hash, a server's model against its size.
+//  2. Records come in a fixed order (see the Kind constants). Each is held
+//     against itself and what came before it: the corpus against its hash, a
+//     model's files against its size, a plan against its server and corpus, a
+//     request's stamps, stream and answer against each other.
 //  3. From plan to configuration, requests (the client's view) and served
-//     records (the server's) are collected. Then the configuration is judged:
-//     each request by itself, the two witnesses against each other, the slot,
-//     the load, the prompts and answers, and last the metrics, computed again
-//     from the stamps and compared to the last bit.
+//     records (the server's) are kept. The closing record lets them be judged
+//     together: conservation, the two witnesses against each other, the slot,
+//     the load, the phases, then the totals and the peak, and last the
+//     metrics, computed again from the stamps and compared to the last bit.
 //  4. The trailer is held against the counts and the hash of all before it.
+//
+// Report.CheckPrinted then holds the lines of a benchmark's output against
+// what was replayed. SCHEMA.md describes records and checks.
 //
 // Memory is bounded by the largest configuration, not by the file.
 package verify
