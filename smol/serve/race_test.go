@@ -1,0 +1,6 @@
+//go:build race
+
+package main
+
+// raceDetector: its shadow memory grows with every new address.
+const raceDetector = true
