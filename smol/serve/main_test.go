@@ -267,6 +267,50 @@ func TestChat(t *testing.T) {
 	}
 }
 
+// The model reads the prompt that was sent, token for token: ids as they are,
+// text as its tokens with nothing before it, not even where it names the
+// token that begins a text.
+func TestPromptIsExact(t *testing.T) {
+	p := start(t, "-model", tinyModel(t))
+	p.readReady()
+	ask := func(prompt any) (ids []int32, count int) {
+		body, err := json.Marshal(map[string]any{"prompt": prompt, "max_tokens": 1, "ignore_eos": true, "return_token_ids": true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp := p.post("", string(body))
+		defer resp.Body.Close()
+		var v struct {
+			Choices []struct {
+				PromptIDs []int32 `json:"prompt_token_ids"`
+			}
+			Usage struct {
+				PromptTokens int `json:"prompt_tokens"`
+			}
+		}
+		b, _ := io.ReadAll(resp.Body)
+		if err := json.Unmarshal(b, &v); err != nil || len(v.Choices) != 1 {
+			t.Fatalf("%s: %s (%v), want an answer", body, b, err)
+		}
+		return v.Choices[0].PromptIDs, v.Usage.PromptTokens
+	}
+	for _, n := range []int{1, 2, 16, 64, 511} {
+		want := make([]int32, n)
+		for i := range want {
+			want[i] = int32(3 + (i*7)%500)
+		}
+		if ids, count := ask(want); count != n || !reflect.DeepEqual(ids, want) {
+			t.Errorf("%d ids: the server read %d, %v", n, count, ids)
+		}
+	}
+	const bos = 1
+	named, count := ask("<|im_start|>user\nHi")
+	plain, _ := ask("user\nHi")
+	if want := append([]int32{bos}, plain...); !reflect.DeepEqual(named, want) || count != len(want) {
+		t.Errorf("a text that names the begin token is %v (%d), want %v", named, count, want)
+	}
+}
+
 // A parent that is gone ends the server at once, an answer under way too.
 func TestExitWithStdin(t *testing.T) {
 	p := start(t, "-model", tinyModel(t))
