@@ -130,6 +130,9 @@ func (p *replay) planPrompts(where string, plan *Plan) {
 	if len(plan.Prompts) == 0 {
 		p.problem(where, "no prompts")
 	}
+	if len(plan.Warmups) == 0 {
+		p.warn("%s, %s: no warmup", where, plan.Name)
+	}
 	server := &p.report.Servers[len(p.report.Servers)-1]
 	own := p.report.Header.Target == nil
 	seen := map[string]bool{}

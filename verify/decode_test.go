@@ -171,8 +171,24 @@ func TestWarnings(t *testing.T) {
 		want   string
 	}{
 		{"wall clock set", func(f *file) { f.trailer.Ended = "2026-11-30T21:00:01.6Z" }, "the wall clock went on by 1h0m1.476543211s while 1.531312682s passed: it was set, or the machine slept"},
+		{"a configuration left out", func(f *file) { // with its numbers made right again
+			f.records = f.records[:f.index(f.plan(4))]
+		}, "the flags ask for more than was measured: of 2 configurations too few repetitions of threads=2 (1 of 2)"},
+		{"a whole server left out", func(f *file) {
+			f.records = f.records[:f.index(f.server(2))]
+		}, "the flags ask for more than was measured: of 2 configurations too few repetitions of threads=2 (0 of 2)"},
+		{"another input not measured", func(f *file) {
+			f.header().Flags = append(f.header().Flags, Flag{"input", "4,8", true}, Flag{"conc", "one", true})
+		}, "the flags ask for more than was measured: of 4 configurations too few repetitions of threads=1/input=8 (0 of 2), threads=2/input=8 (0 of 2)"},
+		{"no warmup", func(f *file) {
+			f.plan(4).Warmups = nil
+			f.remove(f.request("4.w.0"))
+			f.remove(f.served("4.w.0"))
+			f.recompute(4)
+		}, "plan 4, BenchmarkServe/threads=2/input=4/conc=2: no warmup"},
 		{"more threads than CPUs", func(f *file) { f.header().Host.AllowedCPUs = 1 }, "server 2 has 2 threads on 1 CPUs"},
 		{"load not reached", func(f *file) {
+			f.header().Flags = nil
 			p := f.plan(1)
 			p.Name, p.Axes[2].Value, p.Load.Conc = "BenchmarkServe/threads=1/input=4/conc=2", "2", 2
 			p = f.plan(2)

@@ -87,6 +87,9 @@ func TestReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(paths) == 0 {
+		if exists(dir) {
+			t.Fatalf("%s has no evidence", dir)
+		}
 		t.Skip("no reference run is committed yet")
 	}
 	data, err := os.ReadFile(filepath.Join("..", "testdata", "corpus.jsonl"))
@@ -110,6 +113,9 @@ func TestReference(t *testing.T) {
 			}
 			if report.Valid() == 0 || len(report.Invalid()) > 0 {
 				t.Errorf("%d valid and %d invalid configurations, want some and none", report.Valid(), len(report.Invalid()))
+			}
+			for _, warning := range report.Warnings {
+				t.Errorf("warning: %s", warning)
 			}
 			if !report.Header.CleanTree {
 				t.Errorf("revision %q with changes, want a clean tree", report.Header.Revision)

@@ -253,6 +253,7 @@ func (p *replay) close(t *Trailer) {
 		return
 	}
 	p.report.Trailer = t
+	p.warnMissing()
 	if want := hex.EncodeToString(p.hash.Sum(nil)); t.SHA256 != want {
 		p.problem("trailer", "sha256 %q, but the bytes before it have %q", t.SHA256, want)
 	}
