@@ -28,7 +28,7 @@ type Client struct {
 	BaseURL string        // http://host:port, with or without a slash, /v1 or a path before it
 	Model   string        // sent as model; left out if empty
 	Clock   *Clock        // required
-	Idle    time.Duration // a read that takes longer is a stall; 0 means DefaultIdle, below 0 no limit
+	Idle    time.Duration // a read or a connect that takes longer is a stall; 0 means DefaultIdle, below 0 no limit
 	// Dial replaces the dialer, for tests without a network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -194,16 +194,20 @@ func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, e
 	if c.Dial != nil {
 		return c.Dial(ctx, network, address)
 	}
-	var d net.Dialer
+	d := net.Dialer{Timeout: c.idle()}
 	return d.DialContext(ctx, network, address)
 }
 
-func (c *Client) capture(conn net.Conn) *capture {
-	idle := c.Idle
-	if idle == 0 {
-		idle = DefaultIdle
+// idle returns the limit on one operation, 0 for none.
+func (c *Client) idle() time.Duration {
+	if c.Idle == 0 {
+		return DefaultIdle
 	}
-	return &capture{Conn: conn, clock: c.Clock, idle: max(idle, 0)}
+	return max(c.Idle, 0)
+}
+
+func (c *Client) capture(conn net.Conn) *capture {
+	return &capture{Conn: conn, clock: c.Clock, idle: c.idle()}
 }
 
 // classify turns a transport's error into a class. A class that read has

@@ -341,6 +341,21 @@ func TestClientStall(t *testing.T) {
 	})
 }
 
+// A peer that doesn't even take the request is as silent.
+func TestClientStalledWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		done := make(chan struct{})
+		r := complete(pipe(func(conn net.Conn) { <-done; conn.Close() }), NewClock())
+		close(done)
+		if r.Failure == nil || r.Failure.Class != verify.FailStall || r.HeadersNS != 0 {
+			t.Errorf("failure %+v with headers_ns %d, want a stall and 0", r.Failure, r.HeadersNS)
+		}
+		if got := r.EndNS - r.StartNS; got != int64(DefaultIdle) {
+			t.Errorf("it was given up after %v, want %v", time.Duration(got), DefaultIdle)
+		}
+	})
+}
+
 // A stream that lives is never cut, however long it takes.
 func TestClientSlowStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

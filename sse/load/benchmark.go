@@ -29,15 +29,18 @@ type Cell struct {
 func (r *Run) Benchmark(b *testing.B, cell Cell) {
 	b.Helper()
 	if r.process == nil {
-		b.Fatal(errNoServer)
+		r.Unmeasured(b, errNoServer)
+	}
+	if r.broken != nil {
+		r.Unmeasured(b, r.broken)
 	}
 	warmups, err := r.find(cell.Warmups)
 	if err != nil {
-		b.Fatal(err)
+		r.Unmeasured(b, err)
 	}
 	prompts, err := r.find(cell.Prompts)
 	if err != nil {
-		b.Fatal(err)
+		r.Unmeasured(b, err)
 	}
 	r.configs++
 	name := b.Name()
@@ -49,10 +52,13 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 		Prompts: cell.Prompts, Warmups: cell.Warmups, OutputTokens: cell.OutputTokens, ExactOutput: cell.ExactOutput,
 		PlannedNS: r.Clock.Now(),
 	}
-	r.append(plan)
-	rec := newRecorder(r)
+	slept := r.asleep()
 	ctx, cancel := context.WithCancelCause(b.Context())
 	defer cancel(nil)
+	if err := r.append(plan); err != nil {
+		cancel(err)
+	}
+	rec := newRecorder(r, cancel)
 	go func() { // a dead server can't answer
 		select {
 		case <-r.process.Dead():
@@ -62,7 +68,7 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 	}()
 	watch := watchMemory(r.process.command.Process.Pid, plan.Config, r.Clock, func(m *verify.Memory) { rec.records <- m })
 	loop := closedLoop{
-		client: &sse.Client{BaseURL: "http://" + r.process.Ready.Addr, Model: r.process.Ready.Server.Model.ID, Clock: r.Clock},
+		client: &sse.Client{BaseURL: "http://" + r.process.Ready.Addr, Model: r.process.Ready.Server.Model.ID, Clock: r.Clock, Idle: r.idle},
 		plan:   plan,
 		done:   func(request *verify.Request) { rec.records <- request },
 	}
@@ -90,6 +96,12 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 	if passes == 0 {
 		rec.reasons = append(rec.reasons, "no pass was made")
 	}
+	if slept = r.asleep() - slept; slept > sleepSlack {
+		rec.reasons = append(rec.reasons, fmt.Sprintf("load: the machine slept for %v during the configuration", slept.Round(time.Millisecond)))
+	}
+	if rec.stalled != nil {
+		r.process.Kill() // whoever comes next wants one that answers
+	}
 	c := &verify.Configuration{
 		Kind: verify.KindConfiguration, Config: plan.Config, Passes: passes,
 		PeakBytes: peak, PeakSource: source, Metrics: []verify.Metric{}, Valid: len(rec.reasons) == 0, Reasons: []string{},
@@ -107,7 +119,7 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 		c.Reasons = append(c.Reasons, r.broken.Error())
 	}
 	if !c.Valid {
-		r.invalid = append(r.invalid, fmt.Sprintf("%s (repetition %d): %s", name, plan.Repetition, c.Reasons[0]))
+		r.invalid = append(r.invalid, fmt.Sprintf("%s (repetition %d): %s", name, plan.Repetition, firstLine(c.Reasons[0])))
 		b.Fatalf("invalid, no metrics: %s", strings.Join(c.Reasons, "\n"))
 	}
 	for _, m := range c.Metrics {

@@ -3,6 +3,7 @@ package load
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -162,6 +163,9 @@ func modules() []verify.Module {
 	}
 	return out
 }
+
+// errLocked says that another process holds a lock.
+var errLocked = errors.New("load: another process holds the lock")
 
 // lockName is the file that one measuring process of a machine holds.
 var lockName = filepath.Join(os.TempDir(), "servebench.lock")

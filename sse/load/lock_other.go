@@ -2,6 +2,11 @@
 
 package load
 
-import "os"
+import (
+	"errors"
+	"os"
+)
 
-func lockMachine() (file *os.File, held bool) { return nil, false }
+func lockMachine() (*os.File, error) { return nil, errors.ErrUnsupported }
+
+func lockFile(*os.File) error { return errors.ErrUnsupported }

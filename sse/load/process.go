@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"servebench/sse"
@@ -18,13 +19,15 @@ import (
 )
 
 // Process is a measured server that this process started. It ends with this
-// process, even if that is killed: its standard input is a pipe that closes.
+// process, even if that is killed: its standard input is a pipe that closes,
+// and Linux kills it in case it has been stopped and can't notice.
 type Process struct {
 	Ready  sse.Ready
 	Binary verify.File
 
 	command *exec.Cmd
 	stdin   io.Closer
+	dir     string // of output and log
 	output  string // path of what it prints
 	log     string // path of its log
 	logRead int64
@@ -52,6 +55,7 @@ func StartServer(ctx context.Context, o ServerOptions) (*Process, error) {
 		o.Timeout = 2 * time.Minute
 	}
 	p := &Process{
+		dir:    o.Dir,
 		output: filepath.Join(o.Dir, o.Name+".out"),
 		log:    filepath.Join(o.Dir, o.Name+".log"),
 		dead:   make(chan struct{}),
@@ -82,14 +86,24 @@ func StartServer(ctx context.Context, o ServerOptions) (*Process, error) {
 		return nil, fmt.Errorf("load: %w", err)
 	}
 	p.started = time.Now()
-	if err := p.command.Start(); err != nil {
+	startErr := make(chan error)
+	go func() {
+		// The kernel counts the death of the thread that started a child as
+		// its parent's, see dieWithParent: this one lives as long as the child.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		dieWithParent(p.command)
+		err := p.command.Start()
+		startErr <- err
+		if err == nil {
+			p.exit = p.command.Wait()
+			close(p.dead)
+		}
+	}()
+	if err := <-startErr; err != nil {
 		return nil, fmt.Errorf("load: server: %w", err)
 	}
 	readyEnd.Close()
-	go func() {
-		p.exit = p.command.Wait()
-		close(p.dead)
-	}()
 	type answer struct {
 		line []byte
 		err  error
@@ -152,11 +166,15 @@ func (p *Process) state() string {
 	}
 }
 
-// said returns the end of the server's output, for an error.
+// said returns the end of the server's output, for an error. One that says
+// nothing may have had nowhere to say it.
 func (p *Process) said() string {
 	data, err := os.ReadFile(p.output)
 	data = bytes.TrimSpace(data)
 	if err != nil || len(data) == 0 {
+		if err := takesMore(p.dir); err != nil {
+			return fmt.Sprintf("\nwhat it had to say may be lost: %v", err)
+		}
 		return ""
 	}
 	const most = 2000
@@ -164,6 +182,23 @@ func (p *Process) said() string {
 		data = append([]byte("…"), data[len(data)-most:]...)
 	}
 	return "\n" + string(data)
+}
+
+// takesMore tells whether a file can be written in dir, by writing one.
+func takesMore(dir string) error {
+	file, err := os.CreateTemp(dir, "probe-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name())
+	_, err = file.Write(make([]byte, 4096))
+	return errors.Join(err, file.Close())
+}
+
+// Kill ends the server by force, as is right for one that has gone silent.
+func (p *Process) Kill() {
+	p.command.Process.Kill()
+	<-p.dead
 }
 
 // Stop ends the server: politely, and after ten seconds by force.
@@ -174,8 +209,7 @@ func (p *Process) Stop() {
 		return
 	case <-time.After(10 * time.Second):
 	}
-	p.command.Process.Kill()
-	<-p.dead
+	p.Kill()
 }
 
 // readLog returns the records that the server has logged since the last

@@ -1,13 +1,16 @@
 package load
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"servebench/sse"
@@ -26,10 +29,12 @@ type Run struct {
 	lock     *os.File
 	servers  int
 	process  *Process // of the last server record, nil for a target
+	idle     time.Duration
+	asleep   func() time.Duration // what the machine has slept since it was started
 	configs  int
 	repeats  map[string]int
 	invalid  []string
-	broken   error // of writing
+	broken   error // of writing; set by the goroutine that writes, read when it has ended
 }
 
 // Options describe a run.
@@ -39,6 +44,7 @@ type Options struct {
 	Flags     []verify.Flag  //
 	HourlyUSD float64        // an assumption; 0 for none
 	Corpus    *verify.Corpus // of all prompts
+	Idle      time.Duration  // how long a server may be silent within an answer; 0 means sse.DefaultIdle
 }
 
 // busyLimit is the share of CPU time in use before a run from which it warns.
@@ -47,15 +53,23 @@ const busyLimit = 0.15
 // NewRun opens a new evidence file and writes its first records. It looks at
 // the machine for half a second; what is doubtful stands in Header.Warnings.
 func NewRun(o Options) (*Run, error) {
-	r := &Run{Clock: sse.NewClock(), corpus: o.Corpus, prompts: map[string]*verify.Prompt{}, repeats: map[string]int{}}
+	r := &Run{
+		Clock: sse.NewClock(), corpus: o.Corpus, prompts: map[string]*verify.Prompt{}, repeats: map[string]int{},
+		idle: o.Idle, asleep: asleep,
+	}
 	started := time.Now()
 	var unique [4]byte
 	rand.Read(unique[:])
 	host := describeHost()
 	warnings := []string{}
-	r.lock, host.MachineLock = lockMachine()
-	if !host.MachineLock {
+	var err error
+	switch r.lock, err = lockMachine(); {
+	case err == nil:
+		host.MachineLock = true
+	case errors.Is(err, errLocked):
 		warnings = append(warnings, "another run holds the machine-wide lock: both disturb each other")
+	default:
+		warnings = append(warnings, fmt.Sprintf("the machine-wide lock can't be had, so another run may be under way: %v", err))
 	}
 	if share, ok := busyShare(500 * time.Millisecond); ok && share > busyLimit {
 		warnings = append(warnings, fmt.Sprintf("the machine is busy: %.0f %% of its CPU time was in use before the start", share*100))
@@ -70,14 +84,17 @@ func NewRun(o Options) (*Run, error) {
 	for i := range o.Corpus.Prompts {
 		r.prompts[o.Corpus.Prompts[i].ID] = &o.Corpus.Prompts[i]
 	}
-	var err error
-	if r.evidence, err = verify.Create(o.Dir, r.Header); err != nil {
-		return nil, err
+	if r.evidence, err = verify.Create(o.Dir, r.Header); err == nil {
+		if err = r.append(o.Corpus); err != nil {
+			r.Discard()
+			return nil, err
+		}
+		return r, nil
 	}
-	if err := r.append(o.Corpus); err != nil {
-		return nil, err
+	if r.lock != nil {
+		r.lock.Close()
 	}
-	return r, nil
+	return nil, err
 }
 
 // Path returns the name of the evidence file.
@@ -106,9 +123,28 @@ func (r *Run) AddServer(p *Process) error {
 // End is how a run ended.
 type End struct {
 	Path    string
-	SHA256  string   // of the file
-	Invalid []string // configurations without a line, with the reason
-	Report  *verify.Report
+	SHA256  string         // of the file; "" if it isn't whole
+	Invalid []string       // configurations without a line, with the reason
+	Report  *verify.Report // nil if the file isn't whole or can't be read
+}
+
+// Configurations returns how many configurations have begun.
+func (r *Run) Configurations() int { return r.configs }
+
+// Failed tells whether any configuration has no line.
+func (r *Run) Failed() bool { return len(r.invalid) > 0 }
+
+// Unmeasured fails b, a configuration that could not even begin, and counts it
+// among the invalid ones. The evidence has no record of it.
+func (r *Run) Unmeasured(b *testing.B, err error) {
+	b.Helper()
+	r.invalid = append(r.invalid, fmt.Sprintf("%s: not measured: %s", b.Name(), firstLine(err.Error())))
+	b.Fatalf("not measured, no metrics: %v", err)
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
 }
 
 // Discard removes the file of a run that measured nothing.
@@ -151,6 +187,8 @@ func (r *Run) Close() (*End, error) {
 // for the disk between two requests.
 type recorder struct {
 	run      *Run
+	stop     context.CancelCauseFunc // ends the configuration's requests
+	stalled  error                   // the first stall
 	records  chan any
 	done     sync.WaitGroup
 	requests map[string]*verify.Request // until the server's records are in
@@ -159,8 +197,8 @@ type recorder struct {
 	failed   int
 }
 
-func newRecorder(run *Run) *recorder {
-	rec := &recorder{run: run, records: make(chan any, 1024), requests: map[string]*verify.Request{}}
+func newRecorder(run *Run, stop context.CancelCauseFunc) *recorder {
+	rec := &recorder{run: run, stop: stop, records: make(chan any, 1024), requests: map[string]*verify.Request{}}
 	rec.done.Go(func() {
 		for record := range rec.records {
 			switch record := record.(type) {
@@ -173,7 +211,9 @@ func newRecorder(run *Run) *recorder {
 			case *verify.Memory:
 				rec.summary.AddMemory(record)
 			}
-			run.append(record)
+			if err := run.append(record); err != nil {
+				rec.stop(err) // what isn't recorded need not be measured
+			}
 		}
 	})
 	return rec
@@ -190,6 +230,12 @@ func (rec *recorder) take(r *verify.Request) {
 		return
 	}
 	rec.failed++
+	if r.Failure.Class == verify.FailStall && rec.stalled == nil {
+		// Each request after it would wait as long, for nothing: one failure
+		// has made the configuration invalid.
+		rec.stalled = fmt.Errorf("load: called off: request %s stalled", r.ID)
+		rec.stop(rec.stalled)
+	}
 	if rec.failed <= maxReasons {
 		rec.reasons = append(rec.reasons, fmt.Sprintf("request %s (%s, prompt %s) failed: %s: %s", r.ID, r.Phase, r.Prompt, r.Failure.Class, r.Failure.Message))
 	}
