@@ -32,6 +32,7 @@ import (
 
 	"golang.org/x/perf/benchfmt"
 
+	"servebench/sse"
 	"servebench/sse/load"
 	"servebench/verify"
 )
@@ -73,6 +74,7 @@ var (
 	evidenceDir  = flag.String("evidence", filepath.Join("testdata", "runs"), "save evidence in `DIR`")
 	serverPath   = flag.String("server", "", "start the server at `PATH` instead of building smol/serve")
 	outputTokens = flag.Int("output-tokens", 24, "ask for `N` tokens a request")
+	idleLimit    = flag.Duration("idle", sse.DefaultIdle, "give up on a server that is silent for `DURATION`; what lives is never cut")
 	hourlyUSD    = flag.Float64("hourly-usd", 0, "assume that the machine costs `USD` an hour, and report usd/Mtok; 0 assumes nothing")
 )
 
@@ -117,10 +119,11 @@ func fail(code int, format string, args ...any) {
 	os.Exit(code)
 }
 
-// benchmarks tells whether -bench selects BenchmarkServe.
+// benchmarks tells whether -bench selects BenchmarkServe, and -count runs it
+// at all: testing itself makes a first call even with -count 0.
 func benchmarks() bool {
 	pattern := flag.Lookup("test.bench").Value.String()
-	if pattern == "" || flag.Lookup("test.list").Value.String() != "" {
+	if pattern == "" || flag.Lookup("test.list").Value.String() != "" || flag.Lookup("test.count").Value.String() == "0" {
 		return false
 	}
 	first, _, _ := strings.Cut(pattern, "/")
@@ -159,6 +162,9 @@ func checkFlags() error {
 	}
 	if *outputTokens < 1 || *outputTokens > contextLimit-longest {
 		errs = append(errs, fmt.Errorf("-output-tokens %d, want 1 to %d", *outputTokens, contextLimit-longest))
+	}
+	if *idleLimit < time.Millisecond {
+		errs = append(errs, fmt.Errorf("-idle %v, want 1ms or more, and more than a prefill takes", *idleLimit))
 	}
 	if !(*hourlyUSD >= 0 && *hourlyUSD < 1e6) {
 		errs = append(errs, fmt.Errorf("-hourly-usd %v, want 0 or more, below a million", *hourlyUSD))
@@ -199,25 +205,26 @@ type session struct {
 	*load.Run
 	corpus  *verify.Corpus
 	dir     string // temporary, for the server's program, output and log
+	remove  func() // of dir
 	program string
 	server  *load.Process
-	threads int // of server
-	started int // servers so far
-	before  []string
+	threads int           // of server
+	started int           // servers so far
+	failed  map[int]error // of the servers that didn't start, by threads
 }
 
 func open() (*session, error) {
-	s := &session{}
+	s := &session{failed: map[int]error{}}
 	var err error
 	if s.corpus, err = readCorpus(); err != nil {
 		return nil, err
 	}
-	if s.dir, err = os.MkdirTemp("", "servebench-"); err != nil {
-		return nil, err
+	if s.dir, s.remove, err = load.Scratch(); err != nil {
+		return nil, fmt.Errorf("a directory for the server: %w", err)
 	}
 	defer func() {
 		if err != nil {
-			os.RemoveAll(s.dir)
+			s.remove()
 		}
 	}()
 	if s.program = *serverPath; s.program == "" {
@@ -226,7 +233,7 @@ func open() (*session, error) {
 		}
 	}
 	if s.Run, err = load.NewRun(load.Options{
-		Dir: *evidenceDir, Source: ".", Flags: flags(), HourlyUSD: *hourlyUSD, Corpus: s.corpus,
+		Dir: *evidenceDir, Source: ".", Flags: flags(), HourlyUSD: *hourlyUSD, Corpus: s.corpus, Idle: *idleLimit,
 	}); err != nil {
 		return nil, err
 	}
@@ -258,8 +265,18 @@ func flags() []verify.Flag {
 	return out
 }
 
-// serve makes the session's server one with so many threads, if it isn't.
-func (s *session) serve(threads int) error {
+// serve makes the session's server one with so many threads, if it isn't. What
+// didn't start once isn't tried again: it would fail, or time out, as often
+// as there are configurations.
+func (s *session) serve(threads int) (err error) {
+	if err := s.failed[threads]; err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			s.failed[threads] = err
+		}
+	}()
 	if s.server != nil {
 		if s.threads == threads && s.server.Err() == nil {
 			return nil
@@ -327,6 +344,10 @@ func (s *session) expect() (lines int, d time.Duration) {
 	return lines * repeat, d * time.Duration(repeat)
 }
 
+// failFast tells whether a failure shall be the last. testing itself heeds
+// the flag for tests alone.
+func failFast() bool { return flag.Lookup("test.failfast").Value.String() == "true" }
+
 func repetitions() int {
 	n, err := strconv.Atoi(flag.Lookup("test.count").Value.String())
 	if err != nil || n < 1 {
@@ -351,9 +372,14 @@ func cpuList() (list []int) {
 // close ends the server and the evidence and returns an exit code: testing's
 // own says nothing of a failure in a second or later repetition.
 func (s *session) close() (code int) {
-	defer os.RemoveAll(s.dir)
+	defer s.remove()
 	if s.server != nil {
 		s.server.Stop()
+	}
+	if s.Configurations() == 0 && !s.Failed() {
+		s.Discard()
+		fmt.Fprintf(os.Stderr, "Note: -bench %q selects no configuration: nothing is measured or saved\n", flag.Lookup("test.bench").Value)
+		return 0
 	}
 	end, err := s.Close()
 	if err != nil {
@@ -364,7 +390,16 @@ func (s *session) close() (code int) {
 		fmt.Fprintf(os.Stderr, "Invalid: %s\n", reason)
 		code = 1
 	}
-	fmt.Printf("Evidence: %s sha256 %s\n", end.Path, end.SHA256)
+	if end.Report != nil {
+		for _, warning := range end.Report.Warnings {
+			fmt.Fprintf(os.Stderr, "Warning: %s\n", warning)
+		}
+	}
+	if end.SHA256 == "" {
+		fmt.Printf("Evidence: %s incomplete\n", end.Path)
+	} else {
+		fmt.Printf("Evidence: %s sha256 %s\n", end.Path, end.SHA256)
+	}
 	return code
 }
 
@@ -387,8 +422,11 @@ func BenchmarkServe(b *testing.B) {
 							// GOMAXPROCS to what it prints for it.
 							runtime.GOMAXPROCS(cpus[min(calls/repeat, len(cpus)-1)])
 							calls++
+							if failFast() && run.Failed() {
+								run.Unmeasured(b, errors.New("-failfast, and one before it failed"))
+							}
 							if err := run.serve(threads); err != nil {
-								b.Fatal(err)
+								run.Unmeasured(b, err)
 							}
 							run.Benchmark(b, load.Cell{
 								Conc: conc, Prompts: prompts, Warmups: warmups,
@@ -677,6 +715,8 @@ func TestFlags(t *testing.T) {
 		{[]string{"-conc", "x"}, "want whole numbers from 1 on"},
 		{[]string{"-output-tokens", "0"}, "-output-tokens 0, want 1 to 7936"},
 		{[]string{"-output-tokens", "8000"}, "-output-tokens 8000, want 1 to 7936"},
+		{[]string{"-idle", "0"}, "-idle 0s, want 1ms or more"},
+		{[]string{"-idle", "5"}, `invalid value "5" for flag -idle`},
 		{[]string{"-hourly-usd", "-1"}, "-hourly-usd -1, want 0 or more"},
 		{[]string{"-hourly-usd", "NaN"}, "-hourly-usd NaN, want 0 or more"},
 		{[]string{"-evidence", ""}, "-evidence is empty"},
@@ -698,7 +738,7 @@ func TestFlags(t *testing.T) {
 
 // Nothing is built or started where no benchmark runs.
 func TestNoBenchmark(t *testing.T) {
-	for _, args := range [][]string{{"-test.list", "."}, {"-test.bench", "Other"}, {"-test.bench", ".", "-test.list", "."}, {}} {
+	for _, args := range [][]string{{"-test.list", "."}, {"-test.bench", "Other"}, {"-test.bench", ".", "-test.count", "0"}, {"-test.bench", ".", "-test.list", "."}, {}} {
 		a := runAgain(t, "dead", args...)
 		if a.code != 0 || len(a.files) > 0 {
 			t.Errorf("%q: exit code %d, evidence %q, stderr %s", args, a.code, a.files, a.stderr)
