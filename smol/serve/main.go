@@ -167,6 +167,7 @@ func serve(s settings, stdin io.Reader, stdout, stderr io.Writer) (err error) {
 
 	ctx, stop := context.WithCancelCause(context.Background())
 	defer stop(nil)
+	ignoreFileLimit()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
@@ -211,7 +212,7 @@ func serve(s settings, stdin io.Reader, stdout, stderr io.Writer) (err error) {
 
 	listener, err := net.Listen("tcp", s.listen)
 	if err != nil {
-		return fmt.Errorf("-listen %s: %w", s.listen, err)
+		return fmt.Errorf("-listen %s: %w: name another port, or 0 for a free one", s.listen, err)
 	}
 	info := engine.Info()
 	info.PID = os.Getpid()

@@ -385,6 +385,69 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// So does a limit on the size of files, and what was written is whole lines
+// but for the last.
+func TestFileSizeLimit(t *testing.T) {
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("no sh on this system")
+	}
+	p := start(t, "-model", tinyModel(t))
+	p.readReady()
+	pid := p.command.Process.Pid
+	if out, err := exec.Command(sh, "-c", fmt.Sprintf("prlimit --fsize=2000 --pid %d", pid)).CombinedOutput(); err != nil {
+		t.Skipf("no prlimit on this system: %s", out)
+	}
+	for i := range 20 {
+		req, err := http.NewRequest("POST", p.url+"/v1/completions", strings.NewReader(`{"prompt":[5],"max_tokens":4,"ignore_eos":true}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Request-Id", fmt.Sprint("r", i))
+		resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+		if err != nil {
+			break // it has ended
+		}
+		resp.Body.Close()
+	}
+	status, output := p.wait()
+	if status != 1 || !strings.HasPrefix(output, "serve: -log: request r") || !strings.HasSuffix(output, ": file too large\n") {
+		t.Errorf("status %d, output %q; want 1 and that a request can't be recorded", status, output)
+	}
+	content, err := os.ReadFile(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(content), "\n")
+	for _, line := range lines[:len(lines)-1] {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("line %q of the log isn't whole", line)
+		}
+	}
+	if len(lines) < 3 {
+		t.Errorf("log = %q, want some whole lines", content)
+	}
+}
+
+// A head of more than the bound is refused without being read on.
+func TestHeadLimit(t *testing.T) {
+	p := start(t, "-model", tinyModel(t))
+	p.readReady()
+	req, err := http.NewRequest("GET", p.url+"/healthz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Long", strings.Repeat("x", 64<<10))
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("status %d, want %d", resp.StatusCode, http.StatusRequestHeaderFieldsTooLarge)
+	}
+}
+
 // What goes wrong before the server is ready: the reason is the last line of
 // its output, and the ready descriptor is closed without a line.
 func TestFailures(t *testing.T) {
