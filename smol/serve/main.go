@@ -167,7 +167,6 @@ func serve(s settings, stdin io.Reader, stdout, stderr io.Writer) (err error) {
 
 	ctx, stop := context.WithCancelCause(context.Background())
 	defer stop(nil)
-	ignoreFileLimit()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
