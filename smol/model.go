@@ -51,5 +51,8 @@ func modelRecord(m *graph.Manifest) verify.Model {
 	for _, f := range m.Files {
 		r.Files = append(r.Files, verify.File(f))
 	}
+	for _, f := range m.Inputs {
+		r.Inputs = append(r.Inputs, verify.File(f))
+	}
 	return r
 }

@@ -229,7 +229,8 @@ func good() *file {
 			IntraThreads: threads, InterThreads: 1, Spinning: threads > 1, HugePages: "collapse", Slots: 1, ContextLimit: 8192,
 			LoadNS: 290 * ms, ClockErrorNS: 120,
 			Model: Model{ID: "tiny", Source: "made for these tests", Precision: "fp32", Parameters: 1000, Vocabulary: 50,
-				Files: []File{{"model.onnx", 512, digest}, {"model.data", 4096, digest}}},
+				Files:  []File{{"model.onnx", 512, digest}, {"model.data", 4096, digest}},
+				Inputs: []File{{"model.gguf", 1024, digest}}},
 		})
 		for repetition := 1; repetition <= 2; repetition++ {
 			config++

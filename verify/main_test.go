@@ -153,8 +153,7 @@ func checkGoldens(t *testing.T, report *Report) {
 	var goldens struct {
 		CorpusSHA256 string `json:"corpus_sha256"`
 		Models       map[string]struct {
-			Precision string `json:"precision"`
-			Answers   map[string]struct {
+			Answers map[string]struct {
 				IDs []int32 `json:"ids"`
 			} `json:"answers"`
 		} `json:"models"`
@@ -162,8 +161,10 @@ func checkGoldens(t *testing.T, report *Report) {
 	if err := json.Unmarshal(data, &goldens); err != nil {
 		t.Fatal(err)
 	}
-	for _, model := range goldens.Models {
-		if model.Precision != report.Servers[0].Model.Precision || goldens.CorpusSHA256 != report.Corpus.SHA256 {
+	inputs := report.Servers[0].Model.Inputs
+	for input, model := range goldens.Models {
+		made := slices.ContainsFunc(inputs, func(f File) bool { return f.SHA256 == input })
+		if !made || goldens.CorpusSHA256 != report.Corpus.SHA256 {
 			continue
 		}
 		for prompt, answer := range report.answers {
@@ -175,7 +176,7 @@ func checkGoldens(t *testing.T, report *Report) {
 		}
 		return
 	}
-	t.Errorf("goldens.json has nothing for corpus %s and precision %q", report.Corpus.SHA256, report.Servers[0].Model.Precision)
+	t.Errorf("goldens.json has nothing for corpus %s and a model made from %v", report.Corpus.SHA256, inputs)
 }
 
 // TestLocalRuns replays what benchmarks on this machine have saved. A run that

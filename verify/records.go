@@ -178,6 +178,11 @@ func (m *Model) faults() (out []string) {
 		}
 		size += f.Bytes
 	}
+	for _, f := range m.Inputs {
+		if err := f.check(); err != nil {
+			fault("inputs: %v", err)
+		}
+	}
 	if m.ID == "" || m.Source == "" || m.Precision == "" {
 		fault("id %q, source %q, precision %q: none of them may be empty", m.ID, m.Source, m.Precision)
 	}
@@ -215,7 +220,9 @@ func (s *Server) differs(first *Server) string {
 	if !slices.Equal(a.Files, b.Files) {
 		return "model.files"
 	}
-	a.Files, b.Files = nil, nil
+	if !slices.Equal(a.Inputs, b.Inputs) {
+		return "model.inputs"
+	}
 	if a.ID != b.ID || a.Source != b.Source || a.Revision != b.Revision || a.Precision != b.Precision || a.Parameters != b.Parameters || a.Vocabulary != b.Vocabulary {
 		return "model"
 	}

@@ -157,6 +157,7 @@ type Model struct {
 	Parameters int64  `json:"parameters"`
 	Vocabulary int    `json:"vocabulary"`
 	Files      []File `json:"files"`
+	Inputs     []File `json:"inputs"` // what the files were made from, as the source has it
 }
 
 // Describe names a model in one line, as the configuration line "model" of a
