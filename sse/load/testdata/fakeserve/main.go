@@ -42,6 +42,9 @@ func main() {
 	if value := os.Getenv("FAKESERVE_AFTER"); value != "" {
 		*after, _ = strconv.Atoi(value)
 	}
+	if value := os.Getenv("FAKESERVE_STEP"); value != "" {
+		*step, _ = time.ParseDuration(value)
+	}
 	if value := os.Getenv("FAKESERVE_CORPUS"); value != "" {
 		*corpusPath = value
 	}
@@ -77,11 +80,13 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		logFile.Write(append(line, '\n'))
+		if _, err := logFile.Write(append(line, '\n')); err != nil {
+			log.Fatalf("fakeserve: -log: request %s can't be recorded: %v", s.ID, err) // as smol/serve
+		}
 	}})
 	listener, err := net.Listen("tcp", *listen)
 	if err != nil {
-		log.Fatal(err)
+		log.Fatalf("fakeserve: -listen %s: %v", *listen, err)
 	}
 	self, err := os.Executable()
 	if err != nil {
