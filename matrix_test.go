@@ -313,7 +313,7 @@ func (s *session) announce() {
 			fmt.Printf("Unit %s better=%s\n", unit, better)
 		}
 	}
-	fmt.Printf("model: %s, %s, sha256 %.16s\n", model.ID, model.Precision, weights.SHA256)
+	fmt.Printf("model: %s\n", s.server.Ready.Server.Model.Describe())
 	fmt.Printf("output-tokens: %d\n", *outputTokens)
 	if *hourlyUSD > 0 {
 		fmt.Printf("assumed-usd-per-hour: %v\n", *hourlyUSD)
@@ -389,11 +389,6 @@ func (s *session) close() (code int) {
 	for _, reason := range end.Invalid {
 		fmt.Fprintf(os.Stderr, "Invalid: %s\n", reason)
 		code = 1
-	}
-	if end.Report != nil {
-		for _, warning := range end.Report.Warnings {
-			fmt.Fprintf(os.Stderr, "Warning: %s\n", warning)
-		}
 	}
 	if end.SHA256 == "" {
 		fmt.Printf("Evidence: %s incomplete\n", end.Path)
