@@ -83,6 +83,7 @@ func Load(dir string, opts Options) (_ *Engine, err error) {
 			err = errors.Join(err, e.Close())
 		}
 	}()
+	settleC()
 	config, err := os.ReadFile(filepath.Join(dir, graph.TokenizerFile))
 	if err != nil {
 		return nil, fmt.Errorf("smol: %w", err)

@@ -434,7 +434,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"truncated weights", edit(graph.DataFile, func(b []byte) []byte { return b[:len(b)-1] }), []string{"model.onnx.data has ", " bytes, want ", "go run ./smol/setup"}},
 		{"flipped bit", edit(graph.DataFile, func(b []byte) []byte { b[len(b)/2] ^= 1; return b }), []string{"model.onnx.data", "sha256", "go run ./smol/setup"}},
 		{"manifest isn't JSON", write(graph.ManifestFile, "{"), []string{"model.json", "unexpected end of JSON input"}},
-		{"other format", replace(`"format": 1`, `"format": 2`), []string{"format 2, want 1"}},
+		{"other format", replace(`"format": 2`, `"format": 1`), []string{"format 1, want 2"}},
 		{"manifest of another shape", replace(`"kv_heads": 2`, `"kv_heads": 1`), []string{"model.json: parameters"}},
 		{"manifest of a longer context", replace(`"context": 512`, `"context": 1024`), []string{"model.onnx.data has ", "for the manifest's shape"}},
 		{"graph isn't ONNX", reseal(graph.GraphFile, write(graph.GraphFile, "not a graph")), []string{"model.onnx: ", "rotobuf"}},

@@ -70,8 +70,8 @@ func loadedLibrary(path string) string {
 	return found
 }
 
-// hugePages has the kernel collapse the large anonymous mappings that came
-// since before into huge pages. Go's own heap is left alone. It returns what
+// hugePages has the kernel collapse the large anonymous mappings that came or
+// grew since before into huge pages. Go's own heap is left alone. It returns what
 // was done: "" where the kernel can't (before Linux 6.1), or had no huge page
 // left, or there was nothing large enough.
 //
@@ -90,7 +90,7 @@ func hugePages(before []mapping) (string, error) {
 	}
 	done := ""
 	for _, m := range now {
-		if m.path != "" || !m.private || !m.writable || m.end-m.start < least || old[m.start] == m.end || goHeap(m) {
+		if m.path != "" && m.path != "[heap]" || !m.private || !m.writable || m.end-m.start < least || old[m.start] == m.end || goHeap(m) {
 			continue
 		}
 		block := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(nil), m.start)), m.end-m.start)
@@ -101,9 +101,11 @@ func hugePages(before []mapping) (string, error) {
 	return done, nil
 }
 
-// goHeap tells whether m lies where Go's allocator on 64-bit Linux puts its
-// arenas.
-func goHeap(m mapping) bool { return m.start>>36 == 0xc }
+// goHeap tells whether m lies in the terabyte of address space from which
+// Go's allocator has taken an object; it begins at a random place.
+func goHeap(m mapping) bool {
+	return m.start>>40 == uintptr(unsafe.Pointer(new([64]byte)))>>40
+}
 
 // smallPages keeps block from being backed by huge pages, which would make
 // all of it resident.

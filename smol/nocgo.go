@@ -26,4 +26,5 @@ func newEncoder([]byte) (*encoder, error)       { return nil, errNoCgo }
 func (*encoder) encode(string) ([]int32, error) { return nil, errNoCgo }
 func (*encoder) close()                         {}
 
-func trimC() {}
+func trimC()   {}
+func settleC() {}

@@ -6,7 +6,9 @@
 Each runtime is a process of its own that stays loaded and idle while the
 others run; one round is one run of each, in an order that moves on by one.
 So slow phases of a shared machine hit all of them alike, and what is printed
-are medians and, first of all, ratios of medians. A run is one prompt and 32
+are medians and, first of all, ratios of medians. Before each run there is a
+pause: threads that wait in a loop go on doing so for a while after their run,
+at the cost of the next. A run is one prompt and 32
 tokens of greedy answer: "prefill" is the time to the first token, "decode" the
 time per token of the others. All runtimes must give equal ids, or the script
 says so and exits with 1.
@@ -169,6 +171,7 @@ def main():
     a.add_argument("--input", type=numbers, default=[64, 256], help="lengths of prompts in the corpus")
     a.add_argument("--tokens", type=int, default=32, help="of each answer")
     a.add_argument("--rounds", type=int, default=9, help="after one that is thrown away")
+    a.add_argument("--pause", type=float, default=0.3, help="seconds before each run")
     a.add_argument("--model", type=pathlib.Path, default=ROOT / "smol/native/v1/model")
     a.add_argument("--corpus", type=pathlib.Path, default=ROOT / "testdata/corpus.jsonl")
     a.add_argument("--weights", type=pathlib.Path, help="directory of the other runtimes' files")
@@ -211,6 +214,7 @@ def main():
                     shift = round_ % len(workers)
                     ids = None
                     for w in workers[shift:] + workers[:shift]:
+                        time.sleep(args.pause)
                         r = w.run(prompt, args.tokens)
                         ids = ids or r["ids"]
                         if r["ids"] != ids:

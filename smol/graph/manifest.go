@@ -23,7 +23,7 @@ const (
 
 // Format is the number of the model directory's layout and of the graph in
 // it. A change to either that a reader could notice gets a new number.
-const Format = 1
+const Format = 2
 
 // Manifest says what a model directory holds and where it came from.
 type Manifest struct {

@@ -189,11 +189,22 @@ func (b *builder) build(logits bool) ([]byte, error) {
 	b.norm("norm", nameNorm)
 	b.skipNorm("h", "", residual, x, "norm")
 
-	// The head is the embedding once more, under a name of its own: the
-	// embedding stays as the file has it, for Gather, while this one is packed
-	// for the multiplication, and the file holds the bytes once.
-	b.initializer(externalProto("lm_head", []int{c.Vocabulary, c.Hidden}, at))
-	b.node("FusedMatMul", microsoft, []string{"h", "lm_head"}, []string{OutputLogits}, intAttr("transB", 1))
+	// The head is the embedding once more, under names of its own: the
+	// embedding stays as the file has it, for Gather, while the head is packed
+	// for the multiplication, and the file holds the bytes once. It comes in
+	// parts because ONNX Runtime packs one initializer after the other and
+	// lets go of the original only then: a head in one piece would, while it
+	// loads, need its size in memory twice.
+	var logit []string
+	for i, rows := range headParts(c.Vocabulary) {
+		name := fmt.Sprintf("lm_head.%d", i)
+		size := 4 * int64(rows) * int64(c.Hidden)
+		b.initializer(externalProto(name, []int{rows, c.Hidden}, extent{at.offset, size}))
+		at.offset += size
+		logit = append(logit, fmt.Sprintf("logits.%d", i))
+		b.node("FusedMatMul", microsoft, []string{"h", name}, []string{logit[i]}, intAttr("transB", 1))
+	}
+	b.node("Concat", "", logit, []string{OutputLogits}, intAttr("axis", -1))
 	b.node("ArgMax", "", []string{OutputLogits}, []string{OutputNext}, intAttr("axis", -1), intAttr("keepdims", 0))
 
 	if b.err != nil {
@@ -204,6 +215,16 @@ func (b *builder) build(logits bool) ([]byte, error) {
 	graph = append(graph, b.inputs...)
 	graph = append(graph, b.outputs...)
 	return modelProto(graph), nil
+}
+
+// headParts is how many rows of the vocabulary each part of the head has.
+func headParts(vocabulary int) []int {
+	const parts = 4
+	var rows []int
+	for left := vocabulary; left > 0; left -= rows[len(rows)-1] {
+		rows = append(rows, min(left, (vocabulary+parts-1)/parts))
+	}
+	return rows
 }
 
 // layer adds block l to the residual stream, which comes as two summands, x

@@ -311,7 +311,7 @@ func TestGraphNodes(t *testing.T) {
 	want := map[string]int{
 		":Gather": 3, ":SimplifiedLayerNormalization": 1, "com.microsoft:SkipSimplifiedLayerNormalization": 4,
 		":MatMul": 14, "com.microsoft:GroupQueryAttention": 2, "com.microsoft:QuickGelu": 2, ":Mul": 2,
-		"com.microsoft:FusedMatMul": 1, ":ArgMax": 1,
+		"com.microsoft:FusedMatMul": 4, ":Concat": 1, ":ArgMax": 1,
 	}
 	if fmt.Sprint(ops) != fmt.Sprint(want) {
 		t.Errorf("operators %v\nwant %v", ops, want)
@@ -331,6 +331,14 @@ func TestGraphNodes(t *testing.T) {
 	for _, n := range p.nodes {
 		if n.name == "o.1" && n.in[0] != "attention.last" || n.name == "h2.1" && n.in[0] != "residual.last" {
 			t.Errorf("%q takes %q, want the last position only", n.name, n.in[0])
+		}
+	}
+}
+
+func TestHeadParts(t *testing.T) {
+	for vocabulary, want := range map[int]string{1: "[1]", 4: "[1 1 1 1]", 5: "[2 2 1]", 49152: "[12288 12288 12288 12288]", 49153: "[12289 12289 12289 12286]"} {
+		if got := fmt.Sprint(headParts(vocabulary)); got != want {
+			t.Errorf("headParts(%d) = %s, want %s", vocabulary, got, want)
 		}
 	}
 }
@@ -367,9 +375,15 @@ func TestGraphData(t *testing.T) {
 		t.Fatalf("no weight %q", name)
 		return nil
 	}
-	embed, head := p.inits["embed"], p.inits["lm_head"]
-	if embed.offset != head.offset || embed.length != head.length || fmt.Sprint(embed.dims) != "[512 96]" || fmt.Sprint(head.dims) != "[512 96]" {
-		t.Errorf("embed %v, lm_head %v, want the same place and [512 96]", embed, head)
+	embed := p.inits["embed"]
+	if fmt.Sprint(embed.dims) != "[512 96]" {
+		t.Errorf("embed %v, want [512 96]", embed)
+	}
+	for i := range 4 {
+		head := p.inits[fmt.Sprintf("lm_head.%d", i)]
+		if at := embed.offset + int64(i)*head.length; head.offset != at || 4*head.length != embed.length || fmt.Sprint(head.dims) != "[128 96]" {
+			t.Errorf("lm_head.%d %v, want a quarter of embed, at %d", i, head, at)
+		}
 	}
 	if !slices.Equal(values("embed"), load(nameEmbed)) {
 		t.Error("embed isn't the embedding")
