@@ -80,7 +80,7 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 			passes++
 		}
 	}
-	served, logErr := r.served(plan, len(warmups)+passes*len(prompts))
+	served, logErr := r.served(plan, int(loop.sent.Load()))
 	for _, s := range served {
 		rec.records <- s
 	}

@@ -17,6 +17,7 @@ type closedLoop struct {
 	client *sse.Client
 	plan   *verify.Plan
 	done   func(*verify.Request) // called by many goroutines, must not block for long
+	sent   atomic.Int64          // requests that a server may have seen
 }
 
 // run sends every prompt once and returns when all have ended.
@@ -40,6 +41,9 @@ func (c *closedLoop) run(ctx context.Context, phase string, pass int, prompts []
 					ID: r.ID, Prompt: prompts[i].Text, OutputTokens: c.plan.OutputTokens,
 					IgnoreEOS: true, TokenIDs: true,
 				}, r)
+				if r.SentNS > 0 {
+					c.sent.Add(1)
+				}
 				judge(r, prompts[i], c.plan.ExactOutput)
 				c.done(r)
 			}
