@@ -391,7 +391,7 @@ func (s *session) close() (code int) {
 		code = 1
 	}
 	if end.SHA256 == "" {
-		fmt.Printf("Evidence: %s incomplete\n", end.Path)
+		fmt.Fprintf(os.Stderr, "Incomplete: %s\n", end.Path)
 	} else {
 		fmt.Printf("Evidence: %s sha256 %s\n", end.Path, end.SHA256)
 	}
