@@ -186,6 +186,9 @@ func (c *Client) exchange(ctx context.Context, endpoint, id string, body []byte,
 	read(r, response, raw, reads, err)
 	if r.Failure != nil {
 		r.Failure.Class = c.classify(ctx, r, err)
+		if r.Failure.Class == verify.FailStall {
+			r.Failure.Message = fmt.Sprintf("nothing came for %v: %s", c.idle(), r.Failure.Message)
+		}
 		r.Failure.Message = boundMessage(r.Failure.Message)
 	}
 }

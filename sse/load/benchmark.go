@@ -87,36 +87,41 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 	peak, source := watch.end()
 	rec.end()
 
+	// What made requests fail comes before them.
+	reasons := []string{}
+	if r.broken != nil {
+		reasons = append(reasons, r.broken.Error())
+	}
 	if err := r.process.Err(); err != nil {
-		rec.reasons = append(rec.reasons, err.Error())
+		reasons = append(reasons, err.Error())
 	}
 	if logErr != nil {
-		rec.reasons = append(rec.reasons, logErr.Error())
-	}
-	if passes == 0 {
-		rec.reasons = append(rec.reasons, "no pass was made")
+		reasons = append(reasons, logErr.Error())
 	}
 	if slept = r.asleep() - slept; slept > sleepSlack {
-		rec.reasons = append(rec.reasons, fmt.Sprintf("load: the machine slept for %v during the configuration", slept.Round(time.Millisecond)))
+		reasons = append(reasons, fmt.Sprintf("load: the machine slept for %v during the configuration", slept.Round(time.Millisecond)))
+	}
+	reasons = append(reasons, rec.reasons...)
+	if passes == 0 {
+		reasons = append(reasons, "no pass was made")
 	}
 	if rec.stalled != nil {
 		r.process.Kill() // whoever comes next wants one that answers
 	}
 	c := &verify.Configuration{
 		Kind: verify.KindConfiguration, Config: plan.Config, Passes: passes,
-		PeakBytes: peak, PeakSource: source, Metrics: []verify.Metric{}, Valid: len(rec.reasons) == 0, Reasons: []string{},
+		PeakBytes: peak, PeakSource: source, Metrics: []verify.Metric{}, Valid: len(reasons) == 0, Reasons: []string{},
 	}
 	rec.summary.Fill(plan, c)
 	if c.Valid {
 		c.Metrics = rec.summary.Metrics(peak, r.Header.HourlyUSD)
 	}
-	for _, reason := range rec.reasons {
+	for _, reason := range reasons {
 		c.Reasons = append(c.Reasons, strings.ToValidUTF8(reason, "�"))
 	}
-	if err := r.append(c); err != nil || r.broken != nil {
-		// What isn't recorded isn't printed.
-		c.Valid = false
-		c.Reasons = append(c.Reasons, r.broken.Error())
+	if err := r.append(c); err != nil && c.Valid {
+		c.Valid = false // what isn't recorded isn't printed
+		c.Reasons = append(c.Reasons, err.Error())
 	}
 	if !c.Valid {
 		r.invalid = append(r.invalid, fmt.Sprintf("%s (repetition %d): %s", name, plan.Repetition, firstLine(c.Reasons[0])))

@@ -119,16 +119,29 @@ func (p *place) shell(before string, args ...string) *attempt {
 
 func (p *place) startAs(program string, args []string) *attempt {
 	p.t.Helper()
-	a := &attempt{place: p, command: exec.Command(program, args...), begin: time.Now()}
+	a := p.prepare(program, args)
+	a.run()
+	return a
+}
+
+// prepare is startAs, but for the start.
+func (p *place) prepare(program string, args []string) *attempt {
+	a := &attempt{place: p, command: exec.Command(program, args...)}
 	a.command.Dir = module
 	a.command.Env = append(os.Environ(), p.env...)
 	a.command.Stdout, a.command.Stderr = &a.stdout, &a.stderr
 	a.command.WaitDelay = time.Minute // then something holds on to its output
-	if err := a.command.Start(); err != nil {
-		p.t.Fatal(err)
-	}
-	p.t.Cleanup(func() { a.command.Process.Kill() })
 	return a
+}
+
+func (a *attempt) run() {
+	t := a.place.t
+	t.Helper()
+	a.begin = time.Now()
+	if err := a.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.command.Process.Kill() })
 }
 
 // outcome is what is left of a run.
@@ -180,6 +193,7 @@ func (a *attempt) wait() *outcome {
 		}
 		p.known[path] = sha256.Sum256(data)
 	}
+	t.Logf("exit code %d after %v\n%s%s", o.code, o.took.Round(time.Millisecond), o.stdout, o.stderr)
 	o.replay(t)
 	return o
 }

@@ -195,6 +195,7 @@ type recorder struct {
 	summary  verify.Summary
 	reasons  []string
 	failed   int
+	canceled int // of them: called off after another failed
 }
 
 func newRecorder(run *Run, stop context.CancelCauseFunc) *recorder {
@@ -230,13 +231,17 @@ func (rec *recorder) take(r *verify.Request) {
 		return
 	}
 	rec.failed++
+	if r.Failure.Class == verify.FailCanceled {
+		rec.canceled++
+		return
+	}
 	if r.Failure.Class == verify.FailStall && rec.stalled == nil {
 		// Each request after it would wait as long, for nothing: one failure
 		// has made the configuration invalid.
 		rec.stalled = fmt.Errorf("load: called off: request %s stalled", r.ID)
 		rec.stop(rec.stalled)
 	}
-	if rec.failed <= maxReasons {
+	if rec.failed-rec.canceled <= maxReasons {
 		rec.reasons = append(rec.reasons, fmt.Sprintf("request %s (%s, prompt %s) failed: %s: %s", r.ID, r.Phase, r.Prompt, r.Failure.Class, r.Failure.Message))
 	}
 }
@@ -245,8 +250,11 @@ func (rec *recorder) take(r *verify.Request) {
 func (rec *recorder) end() {
 	close(rec.records)
 	rec.done.Wait()
-	if more := rec.failed - maxReasons; more > 0 {
+	if more := rec.failed - rec.canceled - maxReasons; more > 0 {
 		rec.reasons = append(rec.reasons, fmt.Sprintf("%d more requests failed", more))
+	}
+	if rec.canceled > 0 {
+		rec.reasons = append(rec.reasons, fmt.Sprintf("%d requests were called off", rec.canceled))
 	}
 }
 
