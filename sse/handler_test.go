@@ -909,10 +909,23 @@ func TestStreamWithoutFlush(t *testing.T) {
 }
 
 // Over a real socket, each event arrives by itself: N events in N-1 or more
-// reads, whatever the buffers between would rather do.
+// reads (usage and [DONE] may share one), whatever the buffers between would
+// rather do. Each token is held back until the client has the one before it,
+// so no delay of this machine can make two arrive as one.
 func TestEventsArriveOneByOne(t *testing.T) {
 	const tokens = 12
-	model := &byteModel{script: []byte("abc"), step: 5 * time.Millisecond}
+	arrived := make(chan struct{}, tokens+1)
+	model := &byteModel{script: []byte("abc"), fault: func(step int) error {
+		if step == 1 {
+			return nil
+		}
+		select {
+		case <-arrived:
+			return nil
+		case <-time.After(time.Minute):
+			return fmt.Errorf("token %d didn't reach the client", step-1)
+		}
+	}}
 	server := httptest.NewServer(NewHandler(model, Options{}))
 	defer server.Close()
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
@@ -930,6 +943,7 @@ func TestEventsArriveOneByOne(t *testing.T) {
 		events += found
 		if found > 0 {
 			reads++
+			arrived <- struct{}{}
 		}
 		if err != nil {
 			break
