@@ -45,13 +45,6 @@ func (c *capture) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// reset forgets what an earlier request read.
-func (c *capture) reset() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.bytes, c.reads = nil, nil
-}
-
 func (c *capture) take() (raw []byte, reads []readMark) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
