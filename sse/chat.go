@@ -21,7 +21,7 @@ var chatShape = shape{
 	textOpen:   `"delta":{"content":"`,
 	textClose:  `"}`,
 	wholeOpen:  `"message":{"role":"assistant","content":"`,
-	wholeClose: `"}`,
+	wholeClose: `","refusal":null}`,
 	outerIDs:   true,
 }
 
@@ -134,7 +134,7 @@ func readContent(value json.RawMessage, where string, to *string) *refusal {
 	if len(parts) != 1 {
 		return refuse(where, "unsupported_value", "%s holds %d parts: send one text", where, len(parts))
 	}
-	var kind, text string
+	var kind, text, other string
 	where += "[0]"
 	r = eachMember(parts[0], where, func(name string, value json.RawMessage) *refusal {
 		full := where + "." + excerpt(name)
@@ -144,16 +144,20 @@ func readContent(value json.RawMessage, where string, to *string) *refusal {
 		case "text":
 			return readString(value, full, &text)
 		}
-		if kind != "" && kind != "text" {
-			return nil // the kind is what is refused
+		if other == "" {
+			other = full
 		}
-		return refuse(full, "unknown_parameter", "unknown parameter %q: it is refused because it might change the answer", full)
+		return nil
 	})
 	if r != nil {
 		return r
 	}
+	// The kind is what is refused, wherever among the members it stands.
 	if kind != "text" {
 		return refuse(where+".type", "unsupported_value", "%s.type = %q isn't supported, want \"text\"", where, excerpt(kind))
+	}
+	if other != "" {
+		return refuse(other, "unknown_parameter", "unknown parameter %q: it is refused because it might change the answer", other)
 	}
 	*to = text
 	return nil

@@ -55,7 +55,7 @@ func TestChatInOnePiece(t *testing.T) {
 		r := newRig(t, &byteModel{script: []byte("Hé")}, Options{Model: "m", Chat: plainChat}, nil)
 		resp, conn := r.post("/v1/chat/completions", "c", `{"messages":[{"role":"system","content":"s"},{"role":"user","content":[{"type":"text","text":"x"}]}],"max_completion_tokens":3,"return_token_ids":true}`)
 		defer conn.Close()
-		want := fmt.Sprintf(`{"id":"chatcmpl-c","object":"chat.completion","created":%d,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Hé"},"logprobs":null,"finish_reason":"length","token_ids":[72,195,169]}],"usage":{"prompt_tokens":10,"completion_tokens":3,"total_tokens":13},"prompt_token_ids":[115,58,115,10,117,58,120,10,97,58]}`, time.Now().Unix())
+		want := fmt.Sprintf(`{"id":"chatcmpl-c","object":"chat.completion","created":%d,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"Hé","refusal":null},"logprobs":null,"finish_reason":"length","token_ids":[72,195,169]}],"usage":{"prompt_tokens":10,"completion_tokens":3,"total_tokens":13},"prompt_token_ids":[115,58,115,10,117,58,120,10,97,58]}`, time.Now().Unix())
 		body, err := io.ReadAll(resp.Body)
 		if err != nil {
 			t.Fatal(err)
@@ -108,6 +108,7 @@ func TestChatRefusals(t *testing.T) {
 		{"an unknown member", `{"messages":[{"role":"user","content":"x","weight":1}]}`, "messages[0].weight", "unknown_parameter", `unknown parameter "messages[0].weight": it is refused because it might change the answer`},
 		{"two parts", `{"messages":[{"role":"user","content":[{"type":"text","text":"x"},{"type":"text","text":"y"}]}]}`, "messages[0].content", "unsupported_value", "messages[0].content holds 2 parts: send one text"},
 		{"a picture", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:"}}]}]}`, "messages[0].content[0].type", "unsupported_value", `messages[0].content[0].type = "image_url" isn't supported, want "text"`},
+		{"a picture, its kind last", `{"messages":[{"role":"user","content":[{"image_url":{"url":"data:"},"type":"image_url"}]}]}`, "messages[0].content[0].type", "unsupported_value", `messages[0].content[0].type = "image_url" isn't supported, want "text"`},
 		{"a part with more", `{"messages":[{"role":"user","content":[{"type":"text","text":"x","cache_control":{}}]}]}`, "messages[0].content[0].cache_control", "unknown_parameter", `unknown parameter "messages[0].content[0].cache_control": it is refused because it might change the answer`},
 		{"half a surrogate pair", `{"messages":[{"role":"user","content":"\udc00"}]}`, "messages[0].content", "invalid_value", `messages[0].content has half a surrogate pair, \udc00, which stands for no character`},
 		{"two bounds", `{` + ask + `,"max_tokens":4,"max_completion_tokens":4}`, "max_completion_tokens", "duplicate_parameter", "max_completion_tokens: the bound of the answer is given twice, as max_tokens and max_completion_tokens: send one"},
