@@ -165,7 +165,8 @@ func TestMachineSlept(t *testing.T) {
 	if reasons := end.Report.Results[0].Configuration.Reasons; len(reasons) != 1 || reasons[0] != "load: the machine slept for 3h0m0s during the configuration" {
 		t.Errorf("reasons %q, want the sleep", reasons)
 	}
-	if d := asleep() - asleep(); d.Abs() > sleepSlack {
+	before := asleep()
+	if d := asleep() - before; d.Abs() > sleepSlack {
 		t.Errorf("asleep() changes by %v from one call to the next", d)
 	}
 }

@@ -30,7 +30,7 @@ func Scratch() (dir string, remove func(), err error) {
 		os.RemoveAll(dir)
 		return "", nil, err
 	}
-	if err := lockFile(lock); err == nil {
+	if err = lockFile(lock); err == nil {
 		err = os.Rename(lock.Name(), name)
 	}
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
