@@ -94,11 +94,16 @@ const (
 
 // arguments are those of a run, all but the program's name.
 func (p *place) arguments(args []string) []string {
-	all := []string{"-test.run=^$", "-test.cpu=1", "-server", p.server, "-evidence", p.evidence}
+	return append(append([]string{"-test.run=^$", "-test.cpu=1"}, p.ours()...), args...)
+}
+
+// ours are the benchmark's own among them.
+func (p *place) ours() []string {
+	ours := []string{"-server", p.server, "-evidence", p.evidence}
 	if p.real() {
-		all = append(all, "-output-tokens", "4")
+		ours = append(ours, "-output-tokens", "4")
 	}
-	return append(all, args...)
+	return ours
 }
 
 // attempt is one run.

@@ -30,7 +30,7 @@ var (
 	logPath    = flag.String("log", "", "")
 	_          = flag.Bool("exit-with-stdin", false, "")
 	step       = flag.Duration("step", 200*time.Microsecond, "")
-	ill        = flag.String("ill", "", "what goes wrong: dead, deaf, die, error, short, drift, prompt, half")
+	ill        = flag.String("ill", "", "what goes wrong: dead, deaf, threads, die, error, drift, prompt, half")
 	after      = flag.Int("after", 3, "requests before it goes wrong")
 )
 
@@ -51,6 +51,10 @@ func main() {
 	switch *ill {
 	case "dead":
 		log.Fatal("fakeserve: no model here")
+	case "threads":
+		if *threads > 1 {
+			log.Fatal("fakeserve: no more threads")
+		}
 	case "deaf":
 		io.Copy(io.Discard, os.Stdin)
 		return
