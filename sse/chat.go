@@ -28,7 +28,7 @@ var chatShape = shape{
 // chatParameters are the parameters of /v1/chat/completions.
 var chatParameters = slices.Concat([]parameter{
 	{name: "messages", read: readMessages},
-	{name: "max_completion_tokens", read: readMaxTokens("max_completion_tokens")},
+	{name: newMaxTokens, read: readMaxTokens(newMaxTokens)},
 	{name: "logprobs", neutral: []string{"false"}},
 	{name: "top_logprobs"},
 	{name: "response_format", neutral: []string{`{"type":"text"}`}},
@@ -46,6 +46,14 @@ var chatParameters = slices.Concat([]parameter{
 	{name: "metadata", neutral: []string{"{}"}},
 	{name: "safety_identifier", read: readAnyString("safety_identifier")},
 	{name: "prompt_cache_key", read: readAnyString("prompt_cache_key")},
+	{name: "prompt_cache_options"},
+	{name: "prompt_cache_retention"},
+	{name: "audio"},
+	{name: "moderation"},
+	{name: "prediction"},
+	{name: "reasoning_effort"},
+	{name: "verbosity"},
+	{name: "web_search_options"},
 }, generationParameters)
 
 // decodeChat reads the body of a chat completions request, as

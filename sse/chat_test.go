@@ -112,6 +112,8 @@ func TestChatRefusals(t *testing.T) {
 		{"a part with more", `{"messages":[{"role":"user","content":[{"type":"text","text":"x","cache_control":{}}]}]}`, "messages[0].content[0].cache_control", "unknown_parameter", `unknown parameter "messages[0].content[0].cache_control": it is refused because it might change the answer`},
 		{"half a surrogate pair", `{"messages":[{"role":"user","content":"\udc00"}]}`, "messages[0].content", "invalid_value", `messages[0].content has half a surrogate pair, \udc00, which stands for no character`},
 		{"two bounds", `{` + ask + `,"max_tokens":4,"max_completion_tokens":4}`, "max_completion_tokens", "duplicate_parameter", "max_completion_tokens: the bound of the answer is given twice, as max_tokens and max_completion_tokens: send one"},
+		{"max_completion_tokens as the context", `{` + ask + `,"max_completion_tokens":100}`, "max_completion_tokens", "context_length_exceeded", "max_completion_tokens = 100 leaves no room for a prompt: the context holds 100 tokens of prompt and answer together"},
+		{"min_tokens above max_completion_tokens", `{` + ask + `,"max_completion_tokens":4,"min_tokens":5,"ignore_eos":true}`, "min_tokens", "invalid_value", "min_tokens = 5 is above max_completion_tokens = 4"},
 		{"max_completion_tokens 0", `{` + ask + `,"max_completion_tokens":0}`, "max_completion_tokens", "invalid_value", "max_completion_tokens = 0, want at least 1"},
 		{"logprobs", `{` + ask + `,"logprobs":true}`, "logprobs", "unsupported_value", "logprobs = true isn't supported: leave it out or send false"},
 		{"top_logprobs", `{` + ask + `,"top_logprobs":2}`, "top_logprobs", "unsupported_value", "top_logprobs = 2 isn't supported: leave it out"},
@@ -131,7 +133,15 @@ func TestChatRefusals(t *testing.T) {
 		{"safety_identifier as a number", `{` + ask + `,"safety_identifier":1}`, "safety_identifier", "invalid_type", "safety_identifier is a number, want text"},
 		{"prompt_cache_key as a number", `{` + ask + `,"prompt_cache_key":1}`, "prompt_cache_key", "invalid_type", "prompt_cache_key is a number, want text"},
 		{"temperature", `{` + ask + `,"temperature":0.2}`, "temperature", "unsupported_value", "temperature = 0.2 isn't supported: leave it out or send 0"},
-		{"an unknown parameter", `{` + ask + `,"reasoning_effort":"low"}`, "reasoning_effort", "unknown_parameter", `unknown parameter "reasoning_effort": it is refused because it might change the answer`},
+		{"prompt_cache_options", `{` + ask + `,"prompt_cache_options":{}}`, "prompt_cache_options", "unsupported_value", "prompt_cache_options = {} isn't supported: leave it out"},
+		{"prompt_cache_retention", `{` + ask + `,"prompt_cache_retention":"24h"}`, "prompt_cache_retention", "unsupported_value", `prompt_cache_retention = "24h" isn't supported: leave it out`},
+		{"audio", `{` + ask + `,"audio":{"voice":"alloy"}}`, "audio", "unsupported_value", `audio = {"voice":"alloy"} isn't supported: leave it out`},
+		{"moderation", `{` + ask + `,"moderation":{}}`, "moderation", "unsupported_value", "moderation = {} isn't supported: leave it out"},
+		{"prediction", `{` + ask + `,"prediction":{"type":"content"}}`, "prediction", "unsupported_value", `prediction = {"type":"content"} isn't supported: leave it out`},
+		{"reasoning_effort", `{` + ask + `,"reasoning_effort":"low"}`, "reasoning_effort", "unsupported_value", `reasoning_effort = "low" isn't supported: leave it out`},
+		{"verbosity", `{` + ask + `,"verbosity":"low"}`, "verbosity", "unsupported_value", `verbosity = "low" isn't supported: leave it out`},
+		{"web_search_options", `{` + ask + `,"web_search_options":{}}`, "web_search_options", "unsupported_value", "web_search_options = {} isn't supported: leave it out"},
+		{"an unknown parameter", `{` + ask + `,"thinking":"low"}`, "thinking", "unknown_parameter", `unknown parameter "thinking": it is refused because it might change the answer`},
 	}
 	refused := map[string]bool{"messages": true}
 	for _, test := range tests {

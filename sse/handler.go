@@ -325,7 +325,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, control *http.Res
 		return nil, refuse("min_tokens", "context_length_exceeded", "%s has %d tokens and min_tokens is %d, want at most %d together", form.prompt, n, q.minTokens, h.limits.Context)
 	}
 	if n+q.tokens > h.limits.Context {
-		return nil, refuse("max_tokens", "context_length_exceeded", "%s has %d tokens and max_tokens is %d, want at most %d together", form.prompt, n, q.tokens, h.limits.Context)
+		return nil, refuse(q.bound(), "context_length_exceeded", "%s has %d tokens and %s is %d, want at most %d together", form.prompt, n, q.bound(), q.tokens, h.limits.Context)
 	}
 	if r := h.broken.Load(); r != nil {
 		return nil, r

@@ -19,6 +19,7 @@ type request struct {
 	messages []Message // the conversation that the prompt is made from
 	model    string    // "" if left out
 	tokens   int       // at most so many are generated; 0 for what the context holds
+	newName  bool      // max_completion_tokens says so
 
 	ignoreEOS bool
 	minTokens int
@@ -103,6 +104,18 @@ func decodeCompletion(body []byte, limits Limits, tokens int) (*request, *refusa
 	return q, nil
 }
 
+// newMaxTokens is what OpenAI's chats call max_tokens now.
+const newMaxTokens = "max_completion_tokens"
+
+// bound is the parameter that bounds the answer, by the name that the client
+// used.
+func (q *request) bound() string {
+	if q.newName {
+		return newMaxTokens
+	}
+	return "max_tokens"
+}
+
 // check holds the parameters against each other.
 func (q *request) check(limits Limits) *refusal {
 	if q.hasStreamUsage && !q.stream {
@@ -112,10 +125,10 @@ func (q *request) check(limits Limits) *refusal {
 		return refuse("min_tokens", "unsupported_value", "min_tokens = %d is supported with ignore_eos = true only: the end-of-text token can't be held off", q.minTokens)
 	}
 	if q.tokens > 0 && q.minTokens > q.tokens {
-		return refuse("min_tokens", "invalid_value", "min_tokens = %d is above max_tokens = %d", q.minTokens, q.tokens)
+		return refuse("min_tokens", "invalid_value", "min_tokens = %d is above %s = %d", q.minTokens, q.bound(), q.tokens)
 	}
 	if q.tokens >= limits.Context {
-		return refuse("max_tokens", "context_length_exceeded", "max_tokens = %d leaves no room for a prompt: the context holds %d tokens of prompt and answer together", q.tokens, limits.Context)
+		return refuse(q.bound(), "context_length_exceeded", "%s = %d leaves no room for a prompt: the context holds %d tokens of prompt and answer together", q.bound(), q.tokens, limits.Context)
 	}
 	return nil
 }
@@ -278,7 +291,7 @@ func readMaxTokens(name string) func(*request, json.RawMessage, Limits) *refusal
 		if q.tokens > 0 {
 			return refuse(name, "duplicate_parameter", "%s: the bound of the answer is given twice, as max_tokens and max_completion_tokens: send one", name)
 		}
-		q.tokens = int(min(n, math.MaxInt32))
+		q.tokens, q.newName = int(min(n, math.MaxInt32)), name == newMaxTokens
 		return nil
 	}
 }
