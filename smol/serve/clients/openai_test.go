@@ -297,7 +297,7 @@ func TestOpenAIGoTogether(t *testing.T) {
 	for _, prompt := range []string{"One", "Two and two", "Three, four, five", "Six"} {
 		for _, stream := range []bool{false, true} {
 			q := completion(s.model, prompt, 8).with(map[string]any{"ignore_eos": true})
-			want, err := s.ask(q)
+			want, err := s.reference(q)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -317,7 +317,7 @@ func TestOpenAIGoNull(t *testing.T) {
 	s := sharedServer(t)
 	c := newOpenAIGo(t, s.url)
 	q := completion(s.model, "Hi", 2)
-	want, err := s.ask(q)
+	want, err := s.reference(q)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,12 +65,17 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(scratch)
-	defer func() {
-		if s := shared.server; s != nil {
-			s.stop()
+	status := m.Run()
+	for _, p := range sharedPython {
+		if err := p.stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "clients:", err)
+			status = 1
 		}
-	}()
-	return m.Run()
+	}
+	if s := shared.server; s != nil {
+		s.stop()
+	}
+	return status
 }
 
 // skip leaves a client out, or fails if -need names it.
@@ -93,6 +98,9 @@ type server struct {
 	command *exec.Cmd
 	stdin   io.Closer
 	ended   chan struct{}
+
+	mu      sync.Mutex
+	answers map[string]answer // by path and body
 }
 
 // shared is the server of all tests that don't stop theirs.
@@ -263,6 +271,29 @@ func (s *server) ask(q question) (answer, error) {
 		return answer{}, err
 	}
 	return readAnswer(resp.StatusCode, content, q.stream())
+}
+
+// reference is ask for what a client is held against: the same question has
+// the same answer, and isn't asked again.
+func (s *server) reference(q question) (answer, error) {
+	body, err := json.Marshal(q.body)
+	if err != nil {
+		return answer{}, err
+	}
+	key := q.path() + string(body)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a, ok := s.answers[key]; ok {
+		return a, nil
+	}
+	a, err := s.ask(q)
+	if err == nil {
+		if s.answers == nil {
+			s.answers = map[string]answer{}
+		}
+		s.answers[key] = a
+	}
+	return a, err
 }
 
 // served is what the server's log says of a request.
