@@ -14,8 +14,8 @@ import (
 // costs nothing until it is used.
 type buffers struct {
 	block   []byte
-	prompt  []int64     // ids of a prompt, as long as the context
-	last    []int64     // the one id of a step
+	prompt  []float32   // embeddings of a prompt's ids, as many as the context
+	last    []float32   // the embedding of a step's one id
 	seqlens []int32     // the one sequence's length without its last token
 	total   []int32     // the one sequence's length
 	next    []int64     // the answer
@@ -26,7 +26,7 @@ const pageSize = 4096
 
 func newBuffers(c graph.Config, context int) (*buffers, error) {
 	cacheLen := c.KVHeads * context * c.HeadDim
-	size := 4*pageSize + round(context*8) + 2*c.Layers*round(cacheLen*4)
+	size := 3*pageSize + round(c.Hidden*4) + round(context*c.Hidden*4) + 2*c.Layers*round(cacheLen*4)
 	block, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		return nil, fmt.Errorf("smol: %d bytes for a context of %d tokens: %w", size, context, err)
@@ -39,11 +39,11 @@ func newBuffers(c graph.Config, context int) (*buffers, error) {
 		rest = rest[round(bytes):]
 		return p
 	}
-	b.last = unsafe.Slice((*int64)(take(8)), 1)
 	b.seqlens = unsafe.Slice((*int32)(take(4)), 1)
 	b.total = unsafe.Slice((*int32)(take(4)), 1)
 	b.next = unsafe.Slice((*int64)(take(8)), 1)
-	b.prompt = unsafe.Slice((*int64)(take(context*8)), context)
+	b.last = unsafe.Slice((*float32)(take(c.Hidden*4)), c.Hidden)
+	b.prompt = unsafe.Slice((*float32)(take(context*c.Hidden*4)), context*c.Hidden)
 	for range 2 * c.Layers {
 		b.caches = append(b.caches, unsafe.Slice((*float32)(take(cacheLen*4)), cacheLen))
 	}

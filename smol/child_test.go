@@ -58,9 +58,8 @@ func childSilent() error {
 	if err != nil {
 		return err
 	}
-	e.limits.Vocabulary = 600
-	if _, err := e.Prefill([]int32{599}); err == nil {
-		return fmt.Errorf("an id that the graph lacks gives no error")
+	if err := overflow(e); err == nil {
+		return fmt.Errorf("a step past the graph's positions gives no error")
 	}
 	return e.Close()
 }

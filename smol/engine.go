@@ -13,10 +13,11 @@
 //     Runtime, binds the graph's inputs and outputs to memory of the engine's
 //     own and has the weights packed once.
 //  2. Encode turns a text into ids.
-//  3. Prefill runs the whole prompt at once and writes its keys and values
-//     into the cache; the graph takes the most likely next id itself.
+//  3. Prefill looks up the prompt's embeddings in the model's file, runs them
+//     all at once and writes their keys and values into the cache; the graph
+//     takes the most likely next id itself.
 //  4. Step runs one id against the cache, and again. Nothing is allocated in
-//     Go for a token, nothing copied, and only the id leaves the graph.
+//     Go for a token, and only the next id leaves the graph.
 //  5. Piece turns each id into its bytes.
 package smol
 
@@ -47,6 +48,7 @@ var (
 // time. Several engines can be open in one process.
 type Engine struct {
 	tok     *tokenizer
+	embeds  *embedding
 	session *session
 	buffers *buffers
 	limits  sse.Limits
@@ -92,6 +94,9 @@ func Load(dir string, opts Options) (_ *Engine, err error) {
 		return nil, fmt.Errorf("smol: %s: %w", filepath.Join(dir, graph.TokenizerFile), err)
 	}
 	giveBack()
+	if e.embeds, err = openEmbedding(filepath.Join(dir, graph.DataFile), m.EmbeddingOffset, m.Hidden); err != nil {
+		return nil, fmt.Errorf("smol: %w", err)
+	}
 	if e.buffers, err = newBuffers(m.Config(), opts.Context); err != nil {
 		return nil, err
 	}
@@ -155,6 +160,10 @@ func (e *Engine) Close() error {
 		errs = append(errs, e.session.close())
 		e.session = nil
 	}
+	if e.embeds != nil {
+		errs = append(errs, e.embeds.close())
+		e.embeds = nil
+	}
 	if e.buffers != nil {
 		errs = append(errs, e.buffers.close())
 		e.buffers = nil
@@ -196,7 +205,9 @@ func (e *Engine) Prefill(prompt []int32) (int32, error) {
 		if id < 0 || int(id) >= e.limits.Vocabulary {
 			return 0, fmt.Errorf("smol: prompt[%d]: %w: %d, want 0 to %d", i, ErrVocabulary, id, e.limits.Vocabulary-1)
 		}
-		e.buffers.prompt[i] = int64(id)
+		if err := e.embeds.row(id, e.buffers.prompt[i*e.embeds.width:]); err != nil {
+			return 0, err
+		}
 	}
 	e.extent(len(prompt))
 	if err := e.session.prefill(len(prompt)); err != nil {
@@ -224,7 +235,9 @@ func (e *Engine) Step(id int32) (int32, error) {
 	}
 	length := e.length + 1
 	e.length = 0
-	e.buffers.last[0] = int64(id)
+	if err := e.embeds.row(id, e.buffers.last); err != nil {
+		return 0, err
+	}
 	e.extent(length)
 	if err := e.session.step(); err != nil {
 		return 0, fmt.Errorf("smol: step to %d tokens: %w", length, err)

@@ -262,28 +262,45 @@ func TestPrefillAndStepErrors(t *testing.T) {
 	})
 }
 
+// overflow steps e, of the tiny model with all of its context, past the last
+// position that the graph has angles for, which ONNX Runtime notices.
+func overflow(e *Engine) error {
+	context := e.limits.Context
+	e.limits.Context += 2
+	defer func() { e.limits.Context = context }()
+	id, err := e.Prefill(make([]int32, context-1))
+	for range 2 {
+		if err != nil {
+			return err
+		}
+		id, err = e.Step(id)
+	}
+	return err
+}
+
 // A failure within the library must come back as an error, leave no state to
 // step from, and not spoil the next prompt.
 func TestRunError(t *testing.T) {
 	g := readTinyGoldens(t)
 	e := load(t, tinyDir, Options{IntraThreads: 1})
-	a := g.Answers[2]
-	e.limits.Vocabulary = 600 // lets an id through that the embedding lacks
-	if _, err := e.Prefill([]int32{3, 599}); err == nil || !strings.HasPrefix(err.Error(), "smol: prefill of 2 tokens: ") {
-		t.Errorf("Prefill of an id that the graph lacks: %v, want ONNX Runtime's error", err)
-	}
-	if _, err := e.Step(3); !errors.Is(err, ErrNoPrompt) {
-		t.Errorf("Step after a failed prefill: %v, want ErrNoPrompt", err)
-	}
-	if _, err := e.Prefill(a.Prompt); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := e.Step(599); err == nil || !strings.HasPrefix(err.Error(), "smol: step to 4 tokens: ") {
-		t.Errorf("Step of an id that the graph lacks: %v, want ONNX Runtime's error", err)
+	if err := overflow(e); err == nil || !strings.HasPrefix(err.Error(), "smol: step to 513 tokens: ") || !strings.Contains(err.Error(), "GroupQueryAttention") {
+		t.Errorf("step past the graph's positions: %v, want ONNX Runtime's error", err)
 	}
 	if _, err := e.Step(3); !errors.Is(err, ErrNoPrompt) {
 		t.Errorf("Step after a failed step: %v, want ErrNoPrompt", err)
 	}
+	e.embeds.f.Close()
+	if _, err := e.Prefill([]int32{3}); err == nil || !strings.HasPrefix(err.Error(), "smol: embedding of id 3: ") {
+		t.Errorf("Prefill without the file: %v, want its error", err)
+	}
+	if _, err := e.Step(3); !errors.Is(err, ErrNoPrompt) {
+		t.Errorf("Step after a failed prefill: %v, want ErrNoPrompt", err)
+	}
+	var err error
+	if e.embeds.f, err = os.Open(filepath.Join(tinyDir, graph.DataFile)); err != nil {
+		t.Fatal(err)
+	}
+	a := g.Answers[2]
 	if got := answer(t, e, a.Prompt, len(a.IDs)); !slices.Equal(got, a.IDs) {
 		t.Errorf("after errors: %v, want %v", got, a.IDs)
 	}
@@ -434,7 +451,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"truncated weights", edit(graph.DataFile, func(b []byte) []byte { return b[:len(b)-1] }), []string{"model.onnx.data has ", " bytes, want ", "go run ./smol/setup"}},
 		{"flipped bit", edit(graph.DataFile, func(b []byte) []byte { b[len(b)/2] ^= 1; return b }), []string{"model.onnx.data", "sha256", "go run ./smol/setup"}},
 		{"manifest isn't JSON", write(graph.ManifestFile, "{"), []string{"model.json", "unexpected end of JSON input"}},
-		{"other format", replace(`"format": 2`, `"format": 1`), []string{"format 1, want 2"}},
+		{"other format", replace(`"format": 3`, `"format": 1`), []string{"format 1, want 3"}},
 		{"manifest of another shape", replace(`"kv_heads": 2`, `"kv_heads": 1`), []string{"model.json: parameters"}},
 		{"manifest of a longer context", replace(`"context": 512`, `"context": 1024`), []string{"model.onnx.data has ", "for the manifest's shape"}},
 		{"graph isn't ONNX", reseal(graph.GraphFile, write(graph.GraphFile, "not a graph")), []string{"model.onnx: ", "rotobuf"}},

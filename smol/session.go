@@ -56,17 +56,18 @@ func releaseEnvironment() error {
 // buffers. This is the only file that imports the binding.
 type session struct {
 	s        *ort.DynamicAdvancedSession
-	prompt   *ort.IoBinding // input_ids is bound anew for each prompt
-	single   *ort.IoBinding // input_ids is one id
+	prompt   *ort.IoBinding // inputs_embeds is bound anew for each prompt
+	single   *ort.IoBinding // inputs_embeds is one row
 	tensors  []ort.Value    // owned, bound above
-	ids      []int64        // the prompt's
+	embeds   []float32      // the prompt's
+	width    int64          // of a row of it
 	spins    bool
 	acquired bool
 }
 
 // newSession loads the graph and binds it to b, which must outlive it.
 func newSession(c sessionConfig, b *buffers) (_ *session, err error) {
-	s := &session{ids: b.prompt}
+	s := &session{embeds: b.prompt, width: int64(len(b.last))}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -132,11 +133,11 @@ func (s *session) bind(c sessionConfig, b *buffers) error {
 	if s.single, err = s.s.CreateIoBinding(); err != nil {
 		return err
 	}
-	last, err := tensor(s, ort.NewShape(1, 1), b.last)
+	last, err := tensor(s, ort.NewShape(1, 1, s.width), b.last)
 	if err != nil {
 		return err
 	}
-	if err := s.single.BindInput(graph.InputIDs, last); err != nil {
+	if err := s.single.BindInput(graph.InputEmbeds, last); err != nil {
 		return err
 	}
 	lengths, err := tensor(s, ort.NewShape(1), b.seqlens)
@@ -190,22 +191,22 @@ func tensor[T ort.TensorData](s *session, shape ort.Shape, data []T) (ort.Value,
 	return t, nil
 }
 
-// prefill runs the first n ids of the prompt buffer.
+// prefill runs the first n rows of the prompt buffer.
 func (s *session) prefill(n int) error {
-	ids, err := ort.NewTensor(ort.NewShape(1, int64(n)), s.ids)
+	embeds, err := ort.NewTensor(ort.NewShape(1, int64(n), s.width), s.embeds)
 	if err != nil {
 		return err
 	}
-	defer ids.Destroy()
+	defer embeds.Destroy()
 	// The binding holds a reference of its own to the value, until the next
 	// prompt's takes its place; the memory is the engine's.
-	if err := s.prompt.BindInput(graph.InputIDs, ids); err != nil {
+	if err := s.prompt.BindInput(graph.InputEmbeds, embeds); err != nil {
 		return err
 	}
 	return s.s.RunWithBinding(s.prompt)
 }
 
-// step runs the one id of the last buffer. It allocates nothing in Go.
+// step runs the one row of the last buffer. It allocates nothing in Go.
 func (s *session) step() error { return s.s.RunWithBinding(s.single) }
 
 // spinning tells whether idle threads wait in a loop, as the session's

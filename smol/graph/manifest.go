@@ -23,7 +23,7 @@ const (
 
 // Format is the number of the model directory's layout and of the graph in
 // it. A change to either that a reader could notice gets a new number.
-const Format = 2
+const Format = 3
 
 // Manifest says what a model directory holds and where it came from.
 type Manifest struct {
@@ -46,8 +46,13 @@ type Manifest struct {
 	BOS          int32   `json:"bos"`
 	EOS          int32   `json:"eos"`
 	ChatTemplate string  `json:"chat_template"`
-	Files        []File  `json:"files"`  // beside the manifest: graph, data, tokenizer
-	Inputs       []File  `json:"inputs"` // what they were made from
+
+	// EmbeddingOffset is where in the data file the embedding begins: float32,
+	// little-endian, [vocabulary, hidden]. The graph takes rows of it.
+	EmbeddingOffset int64 `json:"embedding_offset"`
+
+	Files  []File `json:"files"`  // beside the manifest: graph, data, tokenizer
+	Inputs []File `json:"inputs"` // what they were made from
 }
 
 // File is a file by content. Name is a base name, never a path.
@@ -145,6 +150,11 @@ func (m *Manifest) check() error {
 		delete(missing, f.Name)
 		if sum, err := hex.DecodeString(f.SHA256); err != nil || len(sum) != sha256.Size || f.Bytes <= 0 {
 			return fmt.Errorf("files: %s: %d bytes, sha256 %q, want a size above 0 and 64 hexadecimal digits", f.Name, f.Bytes, f.SHA256)
+		}
+	}
+	for _, f := range m.Files {
+		if most := f.Bytes - 4*int64(m.Vocabulary)*int64(m.Hidden); f.Name == DataFile && (m.EmbeddingOffset < 0 || m.EmbeddingOffset > most) {
+			return fmt.Errorf("embedding_offset %d, want 0 to %d", m.EmbeddingOffset, most)
 		}
 	}
 	for name := range missing {

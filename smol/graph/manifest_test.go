@@ -78,14 +78,16 @@ func TestManifestRefuses(t *testing.T) {
 		{"a pointer for the manifest", write(ManifestFile, pointer), "model.json: " + ErrLFSPointer.Error(), ErrLFSPointer},
 		{"a pointer for the data", write(DataFile, pointer), "model.onnx.data: " + ErrLFSPointer.Error(), ErrLFSPointer},
 		{"a pointer for the graph", write(GraphFile, pointer), "model.onnx: " + ErrLFSPointer.Error(), ErrLFSPointer},
-		{"a cut graph", write(GraphFile, []byte("\x08\x0a")), "model.onnx has 2 bytes, want 6877; run  go run ./smol/setup", nil},
+		{"a cut graph", write(GraphFile, []byte("\x08\x0a")), "model.onnx has 2 bytes, want 6780; run  go run ./smol/setup", nil},
 		{"an empty tokenizer", write(TokenizerFile, nil), "tokenizer.json has 0 bytes, want 10867; run  go run ./smol/setup", nil},
 		{"no JSON", write(ManifestFile, []byte("{")), "model.json: unexpected end of JSON input; run  go run ./smol/setup", nil},
-		{"another format", replace(ManifestFile, `"format": 2`, `"format": 7`), "model.json: format 7, want 2; run  go run ./smol/setup", nil},
+		{"another format", replace(ManifestFile, `"format": 3`, `"format": 7`), "model.json: format 7, want 3; run  go run ./smol/setup", nil},
 		{"a path for a name", replace(ManifestFile, `"name": "model.onnx"`, `"name": "../model.onnx"`), `model.json: files: "../model.onnx", want model.onnx, model.onnx.data and tokenizer.json, each once`, nil},
 		{"half a hash", replace(ManifestFile, `"sha256": "`, `"sha256": "zz`), "", nil},
 		{"wrong parameters", replace(ManifestFile, `"parameters": `, `"parameters": 1`), "", nil},
 		{"a wrong shape", replace(ManifestFile, `"kv_heads": 2`, `"kv_heads": 0`), "model.json: graph: config: kv heads 0, want 1 to 131072", nil},
+		{"an embedding behind the end", replace(ManifestFile, `"embedding_offset": `, `"embedding_offset": 9`), "", nil},
+		{"an embedding before the file", replace(ManifestFile, `"embedding_offset": `, `"embedding_offset": -`), "", nil},
 		{"a manifest without end", write(ManifestFile, make([]byte, 1<<20+1)), "model.json: more than 1048576 bytes", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

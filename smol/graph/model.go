@@ -125,6 +125,7 @@ func Write(ctx context.Context, dir string, m Model, o Options) (*Manifest, erro
 		manifest.Inputs = []File{}
 	}
 	manifest.setConfig(c)
+	manifest.EmbeddingOffset = b.embedding.offset
 	text, err := marshal(manifest, "  ")
 	if err != nil {
 		return nil, fmt.Errorf("graph: %w", err)

@@ -14,7 +14,7 @@ const microsoft = "com.microsoft"
 // tensor and its present twin may be the same memory, which makes them a
 // buffer that a run appends to.
 const (
-	InputIDs    = "input_ids"             // int64 [1, S]: the new tokens
+	InputEmbeds = "inputs_embeds"         // float32 [1, S, hidden]: the new tokens' rows of the embedding
 	InputSeqLen = "seqlens_k"             // int32 [1]: tokens in the buffer after the run, less one
 	InputTotal  = "total_sequence_length" // int32 [1]: tokens in the buffer after the run
 	OutputNext  = "next_id"               // int64 [1, 1]: the most likely token after the last
@@ -39,6 +39,8 @@ type builder struct {
 	err     error
 
 	nodes, inits, inputs, outputs []byte
+
+	embedding extent // in the data file
 
 	raw, turned []float32 // a weight as loaded and transposed; reused
 }
@@ -166,7 +168,7 @@ func rotary(c Config) (cos, sin []float32) {
 // build lays down the whole graph and returns the ModelProto.
 func (b *builder) build(logits bool) ([]byte, error) {
 	c := b.config
-	b.input(InputIDs, onnxInt64, 1, "S")
+	b.input(InputEmbeds, onnxFloat, 1, "S", c.Hidden)
 	b.input(InputSeqLen, onnxInt32, 1)
 	b.input(InputTotal, onnxInt32, 1)
 	b.output(OutputNext, onnxInt64, 1, 1)
@@ -178,33 +180,37 @@ func (b *builder) build(logits bool) ([]byte, error) {
 	b.external("sin_cache", sin, c.Context, c.HeadDim/2)
 	b.initializer(inlineInt64Proto("last", -1))
 
-	embed := b.load(nameEmbed, c.Vocabulary*c.Hidden)
-	at := b.external("embed", embed, c.Vocabulary, c.Hidden)
-	b.node("Gather", "", []string{"embed", InputIDs}, []string{"x"}, intAttr("axis", 0))
+	if embed := b.load(nameEmbed, c.Vocabulary*c.Hidden); b.err == nil {
+		var err error
+		if b.embedding, err = b.data.floats(embed); err != nil {
+			b.err = fmt.Errorf("graph: %w", err)
+		}
+	}
 
-	residual, x := "x", ""
+	residual, x := InputEmbeds, ""
 	for l := range c.Layers {
 		residual, x = b.layer(l, residual, x)
 	}
 	b.norm("norm", nameNorm)
 	b.skipNorm("h", "", residual, x, "norm")
 
-	// The head is the embedding once more, under names of its own: the
-	// embedding stays as the file has it, for Gather, while the head is packed
-	// for the multiplication, and the file holds the bytes once. It comes in
-	// parts because ONNX Runtime packs one initializer after the other and
-	// lets go of the original only then: a head in one piece would, while it
-	// loads, need its size in memory twice.
-	var logit []string
+	// The head is packed for the multiplication from the embedding's bytes, so
+	// the file holds them once. It comes in parts because ONNX Runtime packs
+	// one initializer after the other and lets go of the original only then: a
+	// head in one piece would, while it loads, need its size in memory twice.
+	// And the embedding itself is no initializer: looked up through a map of
+	// the file, a few hundred tokens make nearly all of it resident.
+	var parts []string
+	at := b.embedding.offset
 	for i, rows := range headParts(c.Vocabulary) {
-		name := fmt.Sprintf("lm_head.%d", i)
+		name, part := fmt.Sprintf("lm_head.%d", i), fmt.Sprintf("logits.%d", i)
 		size := 4 * int64(rows) * int64(c.Hidden)
-		b.initializer(externalProto(name, []int{rows, c.Hidden}, extent{at.offset, size}))
-		at.offset += size
-		logit = append(logit, fmt.Sprintf("logits.%d", i))
-		b.node("FusedMatMul", microsoft, []string{"h", name}, []string{logit[i]}, intAttr("transB", 1))
+		b.initializer(externalProto(name, []int{rows, c.Hidden}, extent{at, size}))
+		at += size
+		b.node("FusedMatMul", microsoft, []string{"h", name}, []string{part}, intAttr("transB", 1))
+		parts = append(parts, part)
 	}
-	b.node("Concat", "", logit, []string{OutputLogits}, intAttr("axis", -1))
+	b.node("Concat", "", parts, []string{OutputLogits}, intAttr("axis", -1))
 	b.node("ArgMax", "", []string{OutputLogits}, []string{OutputNext}, intAttr("axis", -1), intAttr("keepdims", 0))
 
 	if b.err != nil {

@@ -216,10 +216,11 @@ func parseValue(t *testing.T, b []byte) string {
 }
 
 // writeTiny returns the parsed graph and the bytes of the data file.
-func writeTiny(t *testing.T, o Options) (parsed, []byte) {
+func writeTiny(t *testing.T, o Options) (parsed, []byte, *Manifest) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "tiny")
-	if _, err := WriteTiny(dir, o); err != nil {
+	m, err := WriteTiny(dir, o)
+	if err != nil {
 		t.Fatal(err)
 	}
 	proto, err := os.ReadFile(filepath.Join(dir, GraphFile))
@@ -230,16 +231,16 @@ func writeTiny(t *testing.T, o Options) (parsed, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return parseONNX(t, proto), data
+	return parseONNX(t, proto), data, m
 }
 
 func TestGraphInterface(t *testing.T) {
-	p, _ := writeTiny(t, Options{})
+	p, _, _ := writeTiny(t, Options{})
 	if p.ir != 10 || len(p.opsets) != 2 || p.opsets[""] != 18 || p.opsets["com.microsoft"] != 1 {
 		t.Errorf("IR %d, opsets %v, want 10, 18 and com.microsoft 1", p.ir, p.opsets)
 	}
 	wantIn := []string{
-		"input_ids int64[1,S]", "seqlens_k int32[1]", "total_sequence_length int32[1]",
+		"inputs_embeds float32[1,S,96]", "seqlens_k int32[1]", "total_sequence_length int32[1]",
 		"past_key.0 float32[1,2,M,16]", "past_value.0 float32[1,2,M,16]",
 		"past_key.1 float32[1,2,M,16]", "past_value.1 float32[1,2,M,16]",
 	}
@@ -254,7 +255,7 @@ func TestGraphInterface(t *testing.T) {
 	if !slices.Equal(p.value, wantOut) {
 		t.Errorf("outputs %q\nwant %q", p.value, wantOut)
 	}
-	p, _ = writeTiny(t, Options{Logits: true})
+	p, _, _ = writeTiny(t, Options{Logits: true})
 	if wantOut = slices.Insert(wantOut, 1, "logits float32[1,1,512]"); !slices.Equal(p.value, wantOut) {
 		t.Errorf("outputs with logits %q\nwant %q", p.value, wantOut)
 	}
@@ -263,7 +264,7 @@ func TestGraphInterface(t *testing.T) {
 // TestGraphNodes checks that the graph is in order, complete, and made of the
 // operators that it's known to be fast with.
 func TestGraphNodes(t *testing.T) {
-	p, _ := writeTiny(t, Options{})
+	p, _, _ := writeTiny(t, Options{})
 	known := map[string]bool{"": true}
 	for name := range p.inits {
 		known[name] = true
@@ -309,7 +310,7 @@ func TestGraphNodes(t *testing.T) {
 		}
 	}
 	want := map[string]int{
-		":Gather": 3, ":SimplifiedLayerNormalization": 1, "com.microsoft:SkipSimplifiedLayerNormalization": 4,
+		":Gather": 2, ":SimplifiedLayerNormalization": 1, "com.microsoft:SkipSimplifiedLayerNormalization": 4,
 		":MatMul": 14, "com.microsoft:GroupQueryAttention": 2, "com.microsoft:QuickGelu": 2, ":Mul": 2,
 		"com.microsoft:FusedMatMul": 4, ":Concat": 1, ":ArgMax": 1,
 	}
@@ -345,7 +346,7 @@ func TestHeadParts(t *testing.T) {
 
 // TestGraphData checks where the weights lie and that they're the model's.
 func TestGraphData(t *testing.T) {
-	p, data := writeTiny(t, Options{})
+	p, data, m := writeTiny(t, Options{})
 	values := func(name string) []float32 {
 		i := p.inits[name]
 		raw := i.raw
@@ -375,18 +376,17 @@ func TestGraphData(t *testing.T) {
 		t.Fatalf("no weight %q", name)
 		return nil
 	}
-	embed := p.inits["embed"]
-	if fmt.Sprint(embed.dims) != "[512 96]" {
-		t.Errorf("embed %v, want [512 96]", embed)
+	embed := load(nameEmbed)
+	for i, v := range embed {
+		if got := math.Float32frombits(binary.LittleEndian.Uint32(data[m.EmbeddingOffset+4*int64(i):])); got != v {
+			t.Fatalf("float %d after embedding_offset is %v, want %v", i, got, v)
+		}
 	}
 	for i := range 4 {
 		head := p.inits[fmt.Sprintf("lm_head.%d", i)]
-		if at := embed.offset + int64(i)*head.length; head.offset != at || 4*head.length != embed.length || fmt.Sprint(head.dims) != "[128 96]" {
-			t.Errorf("lm_head.%d %v, want a quarter of embed, at %d", i, head, at)
+		if at := m.EmbeddingOffset + int64(i)*head.length; head.offset != at || fmt.Sprint(head.dims) != "[128 96]" {
+			t.Errorf("lm_head.%d %v, want [128 96] at %d", i, head, at)
 		}
-	}
-	if !slices.Equal(values("embed"), load(nameEmbed)) {
-		t.Error("embed isn't the embedding")
 	}
 	if !slices.Equal(values("norm"), load(nameNorm)) || !slices.Equal(values("norm2.1"), load(weightName(1, partNorm2))) {
 		t.Error("a norm isn't the model's")
