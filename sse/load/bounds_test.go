@@ -184,8 +184,8 @@ func TestJSON(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).fast()
 	a := p.startAs("go", append([]string{"test", "-json", "-run", "^$", "-cpu", "1", "-bench", twoCells, "."}, p.ours()...))
-	if err := a.command.Wait(); err != nil {
-		t.Fatalf("%v; stderr: %s\nstdout: %s", err, a.stderr.String(), a.stdout.String())
+	if <-a.ended; a.err != nil || a.command.ProcessState.ExitCode() != 0 {
+		t.Fatalf("%v, %v; stderr: %s\nstdout: %s", a.err, a.command.ProcessState, a.stderr.String(), a.stdout.String())
 	}
 	var text strings.Builder
 	results := map[string]int{}

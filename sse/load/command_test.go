@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,11 +23,6 @@ import (
 // its output and the file it leaves are what they judge. By default it
 // measures the server in testdata, in an instant; .ci/long runs the same tests
 // with the real one.
-var (
-	ordealKills = flag.Int("kills", 0, "kill `N` runs at random moments; 0 means a few")
-	ordealSeed  = flag.Uint64("seed", 1, "of the random moments")
-	ordealServe = flag.String("serve", "", "measure the server at `PATH` instead of the one in testdata")
-)
 
 const module = "../.." // relative to this package
 
@@ -110,8 +104,10 @@ func (p *place) ours() []string {
 type attempt struct {
 	place          *place
 	command        *exec.Cmd
-	stdout, stderr bytes.Buffer
+	stdout, stderr bytes.Buffer // to be read once ended is closed
 	begin          time.Time
+	ended          chan struct{}
+	err            error // of Wait, if it isn't about the exit code
 }
 
 // start starts a run with args.
@@ -131,7 +127,7 @@ func (p *place) startAs(program string, args []string) *attempt {
 
 // prepare is startAs, but for the start.
 func (p *place) prepare(program string, args []string) *attempt {
-	a := &attempt{place: p, command: exec.Command(program, args...)}
+	a := &attempt{place: p, command: exec.Command(program, args...), ended: make(chan struct{})}
 	a.command.Dir = module
 	a.command.Env = append(os.Environ(), p.env...)
 	a.command.Stdout, a.command.Stderr = &a.stdout, &a.stderr
@@ -146,7 +142,17 @@ func (a *attempt) run() {
 	if err := a.command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { a.command.Process.Kill() })
+	go func() {
+		var exit *exec.ExitError
+		if err := a.command.Wait(); err != nil && !errors.As(err, &exit) {
+			a.err = err
+		}
+		close(a.ended)
+	}()
+	t.Cleanup(func() {
+		a.command.Process.Kill()
+		<-a.ended
+	})
 }
 
 // outcome is what is left of a run.
@@ -167,9 +173,8 @@ type outcome struct {
 func (a *attempt) wait() *outcome {
 	t, p := a.place.t, a.place
 	t.Helper()
-	var exit *exec.ExitError
-	if err := a.command.Wait(); err != nil && !errors.As(err, &exit) {
-		t.Fatalf("%v; stderr: %s", err, a.stderr.String())
+	if <-a.ended; a.err != nil {
+		t.Fatalf("%v; stderr: %s", a.err, a.stderr.String())
 	}
 	o := &outcome{
 		code: a.command.ProcessState.ExitCode(), stdout: a.stdout.String(), stderr: a.stderr.String(), took: time.Since(a.begin),
@@ -291,6 +296,11 @@ func (a *attempt) midway(requests int) {
 			if err == nil && bytes.Count(data, []byte(`{"kind":"request"`)) >= requests {
 				return
 			}
+		}
+		select {
+		case <-a.ended:
+			t.Fatalf("it ended before %d requests were recorded\n%s%s", requests, a.stdout.String(), a.stderr.String())
+		default:
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("no %d requests are recorded after a minute", requests)

@@ -23,9 +23,21 @@ import (
 	"servebench/verify"
 )
 
+// What the long forms of the tests set, see .ci/long.
+var (
+	ordealKills = flag.Int("kills", 0, "kill `N` runs at random moments; 0 means a few")
+	ordealSeed  = flag.Uint64("seed", 1, "of the random moments")
+	ordealServe = flag.String("serve", "", "measure the server at `PATH` instead of the one in testdata")
+)
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	flag.Set("test.benchtime", "1x") // of testing.Benchmark within the tests
+	parallel := false
+	flag.Visit(func(f *flag.Flag) { parallel = parallel || f.Name == "test.parallel" })
+	if !parallel && *ordealServe == "" {
+		flag.Set("test.parallel", "6") // they wait more than they compute
+	}
 	code := m.Run()
 	os.RemoveAll(fakeDir)
 	os.Exit(code)

@@ -66,16 +66,18 @@ func TestReadOnlyDirectory(t *testing.T) {
 // A small disk of its own, for the evidence.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
+	_, second, _ := newPlace(t).sizes()
 	for _, test := range []struct {
 		name string
-		kib  int
-	}{{"at once", 4}, {"midway", 40}} {
+		size int
+	}{{"at once", 4096}, {"midway", second + 1024}} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t)
-			o := p.mounted(fmt.Sprintf("mount -t tmpfs -o size=%dk none %s", test.kib, p.evidence), "-test.bench", twoCells)
+			// The size is rounded up to pages.
+			o := p.mounted(fmt.Sprintf("mount -t tmpfs -o size=%d none %s", test.size, p.evidence), "-test.bench", twoCells)
 			o.says(t, "Error: ", "no space left on device")
-			if test.kib < 8 {
+			if test.size == 4096 {
 				if o.code != 1 || o.lines > 0 || o.path != "" {
 					t.Errorf("exit code %d with %d results and %q, want 1 and nothing", o.code, o.lines, o.path)
 				}

@@ -3,6 +3,7 @@
 package load
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,27 +14,38 @@ import (
 	"servebench/verify"
 )
 
+// sizes returns at which bytes of its evidence the first and the second
+// configuration of a run of twoCells begin, and where it ends.
+func (p *place) sizes() (first, second, whole int) {
+	p.t.Helper()
+	o := p.start("-test.bench", twoCells).wait()
+	if o.clean(p.t, 2); p.t.Failed() {
+		p.t.FailNow()
+	}
+	data, err := os.ReadFile(o.path)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	plan := []byte(`{"kind":"plan"`)
+	return bytes.Index(data, plan), bytes.LastIndex(data, plan), len(data)
+}
+
 // A disk that takes no more, at each stage of a run: RLIMIT_FSIZE lets the
 // kernel refuse what goes beyond a size.
 func TestFileSizeLimit(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	whole := p.start("-test.bench", twoCells).wait()
-	whole.clean(t, 2)
-	info, err := os.Stat(whole.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := int(info.Size() / 512) // as ulimit counts them
+	first, second, whole := p.sizes()
+	const block = 512 // as ulimit counts
 	for _, test := range []struct {
 		name   string
 		blocks int
 		file   bool
 	}{
 		{"nothing fits", 1, false},
-		{"into the first configuration", blocks * 45 / 100, true},
-		{"into the second", blocks * 75 / 100, true},
-		{"all but the end", blocks - 1, true},
+		{"into the first configuration", first/block + 4, true},
+		{"into the second", second/block + 4, true},
+		{"all but the end", whole/block - 1, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p.t = t
@@ -65,7 +77,8 @@ func TestFewDescriptors(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.shell("ulimit -n 64", "-test.bench", twoCells).wait().clean(t, 2)
-	o := p.shell("ulimit -n 8", "-test.bench", twoCells).wait()
+	const inherited = "exec 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; "
+	o := p.shell(inherited+"ulimit -n 12", "-test.bench", twoCells).wait()
 	o.says(t, "too many open files")
 	if o.code == 0 || o.lines > 0 {
 		t.Errorf("exit code %d with %d results, want a failure and none", o.code, o.lines)
@@ -126,8 +139,8 @@ func TestOneDirectory(t *testing.T) {
 		runs = append(runs, p.start("-test.bench", oneCell))
 	}
 	for _, a := range runs {
-		if err := a.command.Wait(); err != nil {
-			t.Errorf("%v, stderr: %s", err, a.stderr.String())
+		if <-a.ended; a.err != nil || a.command.ProcessState.ExitCode() != 0 {
+			t.Errorf("%v, %v, stderr: %s", a.err, a.command.ProcessState, a.stderr.String())
 		}
 	}
 	paths, err := filepath.Glob(filepath.Join(p.evidence, "*.jsonl"))
