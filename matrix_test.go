@@ -302,9 +302,7 @@ func (s *session) serve(threads int) (err error) {
 // announce prints what goes before the benchmarks: on stdout lines for
 // benchstat, on stderr lines for people, which begin with a capital.
 func (s *session) announce() {
-	model := s.server.Ready.Server.Model
-	weights := slices.MaxFunc(model.Files, func(a, b verify.File) int { return int(a.Bytes - b.Bytes) })
-	for _, unit := range []string{verify.UnitE2E95, verify.UnitPeak, verify.UnitThroughput, verify.UnitTPOT50, verify.UnitTTFT50, verify.UnitCost} {
+	for _, unit := range verify.Units() {
 		better := "lower"
 		if verify.HigherIsBetter(unit) {
 			better = "higher"
