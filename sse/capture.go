@@ -45,7 +45,22 @@ func (c *capture) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// reset forgets what an earlier request read, and the time that the
+// connection was at rest: a read is under way already.
+func (c *capture) reset() {
+	if c.idle > 0 {
+		c.Conn.SetReadDeadline(time.Now().Add(c.idle))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bytes, c.reads = nil, nil
+}
+
+// take returns what was read since the last reset; nothing on a nil capture.
 func (c *capture) take() (raw []byte, reads []readMark) {
+	if c == nil {
+		return nil, nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.bytes, c.reads

@@ -2,8 +2,8 @@ package sse
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,15 +23,26 @@ import (
 )
 
 // Client sends requests in OpenAI's streaming dialect and stamps what comes
-// back. Each request gets a connection of its own, and one attempt. It is
-// safe for concurrent use once its fields are set.
+// back, one attempt each. It is safe for concurrent use once its fields are
+// set.
 type Client struct {
 	BaseURL string        // http://host:port, with or without a slash, /v1 or a path before it
 	Model   string        // sent as model; left out if empty
 	Clock   *Clock        // required
 	Idle    time.Duration // a read or a connect that takes longer is a stall; 0 means DefaultIdle, below 0 no limit
+
+	Chat     bool                       // ask /v1/chat/completions, with the prompt as the only message
+	Header   http.Header                // sent with each request, over the client's own
+	Fields   map[string]json.RawMessage // of each request's body, over the client's own; null leaves one out
+	Proxy    func(*http.Request) (*url.URL, error)
+	Insecure bool // accept any certificate
+	Reuse    bool // keep connections for later requests; else each has a new one
+
 	// Dial replaces the dialer, for tests without a network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	once   sync.Once
+	shared *http.Transport // for Reuse
 }
 
 // DefaultIdle is how long a stream may be silent. A live stream is never cut.
@@ -40,21 +52,64 @@ const DefaultIdle = 5 * time.Minute
 type Ask struct {
 	ID           string // sent as X-Request-Id
 	Prompt       string
-	OutputTokens int
-	IgnoreEOS    bool // go on past the end of the answer
-	TokenIDs     bool // ask for ids of prompt and answer
+	PromptIDs    []int32 // in place of Prompt, where the server takes ids
+	OutputTokens int     // at most
+	MinTokens    int     // at least, where the server knows it; 0 leaves it out
+	IgnoreEOS    bool    // go on past the end of the answer
+	TokenIDs     bool    // ask for ids of prompt and answer
 }
 
-// completionRequest is the body of POST /v1/completions.
-type completionRequest struct {
+// generation is the body of a request to either endpoint.
+type generation struct {
 	Model          string         `json:"model,omitempty"`
-	Prompt         string         `json:"prompt"`
+	Prompt         any            `json:"prompt,omitempty"`
+	Messages       []chatMessage  `json:"messages,omitempty"`
 	MaxTokens      int            `json:"max_tokens"`
 	Temperature    float64        `json:"temperature"`
 	Stream         bool           `json:"stream"`
 	StreamOptions  map[string]any `json:"stream_options"`
+	MinTokens      int            `json:"min_tokens,omitempty"`
 	IgnoreEOS      bool           `json:"ignore_eos,omitempty"`
 	ReturnTokenIDs bool           `json:"return_token_ids,omitempty"`
+}
+
+type chatMessage struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// body returns the JSON that asks for ask.
+func (c *Client) body(ask *Ask) ([]byte, error) {
+	g := generation{
+		Model: c.Model, MaxTokens: ask.OutputTokens, Stream: true, StreamOptions: map[string]any{"include_usage": true},
+		MinTokens: ask.MinTokens, IgnoreEOS: ask.IgnoreEOS, ReturnTokenIDs: ask.TokenIDs,
+	}
+	switch {
+	case c.Chat && ask.PromptIDs != nil:
+		return nil, errors.New("sse: a chat has no prompt of ids")
+	case c.Chat:
+		g.Messages = []chatMessage{{"user", ask.Prompt}}
+	case ask.PromptIDs != nil:
+		g.Prompt = ask.PromptIDs
+	default:
+		g.Prompt = ask.Prompt
+	}
+	data, err := json.Marshal(&g)
+	if err != nil || len(c.Fields) == 0 {
+		return data, err
+	}
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil, err
+	}
+	for name, value := range c.Fields {
+		if string(value) == "null" {
+			delete(fields, name)
+		} else {
+			fields[name] = value
+		}
+	}
+	return json.Marshal(fields)
 }
 
 // Endpoint returns the URL of path, "completions" say, below base: /v1 is
@@ -76,19 +131,19 @@ func Endpoint(base, path string) (string, error) {
 	return u.JoinPath(path).String(), nil
 }
 
-// Complete sends one completions request and fills in everything that a
-// client sees: the stamps from StartNS on, events, ids, text, usage, end and,
-// if it failed, why. What came before a failure is kept. The fields that
-// belong to the plan, and ScheduledNS, are the caller's.
+// Complete sends one request and fills in everything that a client sees: the
+// stamps from StartNS on, events, ids, text, usage, end and, if it failed,
+// why. What came before a failure is kept. The fields that belong to the plan,
+// and ScheduledNS, are the caller's.
 func (c *Client) Complete(ctx context.Context, ask Ask, r *verify.Request) {
-	endpoint, err := Endpoint(c.BaseURL, "completions")
+	path := "completions"
+	if c.Chat {
+		path = "chat/completions"
+	}
+	endpoint, err := Endpoint(c.BaseURL, path)
 	if err == nil {
 		var body []byte
-		body, err = json.Marshal(completionRequest{
-			Model: c.Model, Prompt: ask.Prompt, MaxTokens: ask.OutputTokens, Stream: true,
-			StreamOptions: map[string]any{"include_usage": true}, IgnoreEOS: ask.IgnoreEOS, ReturnTokenIDs: ask.TokenIDs,
-		})
-		if err == nil {
+		if body, err = c.body(&ask); err == nil {
 			c.exchange(ctx, endpoint, ask.ID, body, r)
 			return
 		}
@@ -101,46 +156,18 @@ func (c *Client) Complete(ctx context.Context, ask Ask, r *verify.Request) {
 // exchange makes the connection, sends, reads to the end, and only then
 // looks at what it has.
 func (c *Client) exchange(ctx context.Context, endpoint, id string, body []byte, r *verify.Request) {
-	var conn atomic.Pointer[capture] // the transport dials in a goroutine of its own
-	var sent atomic.Int64            // and writes in another
-	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-		plain, err := c.dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		kept := c.capture(plain)
-		conn.Store(kept)
-		return kept, nil
-	}
-	transport := &http.Transport{
-		DisableKeepAlives:  true,
-		DisableCompression: true,
-		DialContext:        dial,
-		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			plain, err := c.dial(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			host, _, err := net.SplitHostPort(address)
-			if err != nil {
-				return nil, err
-			}
-			secure := tls.Client(plain, &tls.Config{ServerName: host, NextProtos: []string{"http/1.1"}})
-			if err := secure.HandshakeContext(ctx); err != nil {
-				plain.Close()
-				return nil, err
-			}
-			kept := c.capture(secure)
-			conn.Store(kept)
-			return kept, nil
-		},
-		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}, // HTTP/1 only: one stream, one connection
-	}
-	defer transport.CloseIdleConnections()
+	var conn atomic.Pointer[capture]
+	var sent atomic.Int64 // the transport writes in a goroutine of its own
+	transport, done := c.transport()
+	defer done()
 	trace := &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
 			r.ConnectedNS = c.Clock.Now()
 			r.Reused = info.Reused
+			if kept, ok := info.Conn.(*capture); ok {
+				kept.reset()
+				conn.Store(kept)
+			}
 		},
 		WroteRequest: func(info httptrace.WroteRequestInfo) {
 			if info.Err == nil {
@@ -160,20 +187,27 @@ func (c *Client) exchange(ctx context.Context, endpoint, id string, body []byte,
 	if id != "" {
 		request.Header.Set("X-Request-Id", id)
 	}
+	for name, values := range c.Header {
+		request.Header[name] = values
+	}
 
 	r.StartNS = c.Clock.Now()
 	response, err := transport.RoundTrip(request) // no redirects, no retries of ours
+	var tunneled []byte
+	var marks []readMark
 	if err == nil {
-		_, err = io.Copy(io.Discard, response.Body)
+		if conn.Load() != nil {
+			_, err = io.Copy(io.Discard, response.Body)
+		} else {
+			// The bytes of the connection are enciphered here.
+			r.HeadersNS = c.Clock.Now()
+			tunneled, marks, err = c.readBody(response.Body)
+		}
 		response.Body.Close()
 	}
 	r.EndNS = c.Clock.Now()
 
-	var raw []byte
-	var reads []readMark
-	if kept := conn.Load(); kept != nil {
-		raw, reads = kept.take()
-	}
+	raw, reads := conn.Load().take()
 	if len(reads) > 0 {
 		r.HeadersNS = reads[0].ns
 	}
@@ -183,7 +217,11 @@ func (c *Client) exchange(ctx context.Context, endpoint, id string, body []byte,
 		r.ConnectedNS = r.HeadersNS
 	}
 	r.SentNS = min(sent.Load(), r.EndNS)
-	read(r, response, raw, reads, err)
+	got, parseErr := parseReceived(raw)
+	if conn.Load() == nil {
+		got, reads, parseErr = received{body: tunneled, spans: []span{{0, 0}}}, marks, nil
+	}
+	read(r, response, got, reads, cmp.Or(err, parseErr))
 	if r.Failure != nil {
 		r.Failure.Class = c.classify(ctx, r, err)
 		if r.Failure.Class == verify.FailStall {
@@ -193,24 +231,12 @@ func (c *Client) exchange(ctx context.Context, endpoint, id string, body []byte,
 	}
 }
 
-func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	if c.Dial != nil {
-		return c.Dial(ctx, network, address)
-	}
-	d := net.Dialer{Timeout: c.idle()}
-	return d.DialContext(ctx, network, address)
-}
-
 // idle returns the limit on one operation, 0 for none.
 func (c *Client) idle() time.Duration {
 	if c.Idle == 0 {
 		return DefaultIdle
 	}
 	return max(c.Idle, 0)
-}
-
-func (c *Client) capture(conn net.Conn) *capture {
-	return &capture{Conn: conn, clock: c.Clock, idle: c.idle()}
 }
 
 // classify turns a transport's error into a class. A class that read has
@@ -231,9 +257,27 @@ func (c *Client) classify(ctx context.Context, r *verify.Request, err error) str
 	return verify.FailStream
 }
 
+// readBody reads a body to its end and stamps each read.
+func (c *Client) readBody(body io.Reader) (data []byte, reads []readMark, err error) {
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := body.Read(buffer)
+		if n > 0 {
+			data = append(data, buffer[:n]...)
+			reads = append(reads, readMark{len(data), c.Clock.Now()})
+		}
+		if err == io.EOF {
+			return data, reads, nil
+		}
+		if err != nil {
+			return data, reads, err
+		}
+	}
+}
+
 // read fills r from a response as it was received; err is that of the
 // transport.
-func read(r *verify.Request, response *http.Response, raw []byte, reads []readMark, err error) {
+func read(r *verify.Request, response *http.Response, got received, reads []readMark, err error) {
 	fail := func(class, format string, args ...any) {
 		if r.Failure == nil {
 			r.Failure = &verify.Failure{Class: class, Message: fmt.Sprintf(format, args...)}
@@ -244,11 +288,6 @@ func read(r *verify.Request, response *http.Response, raw []byte, reads []readMa
 		return
 	}
 	r.Status = response.StatusCode
-	got, parseErr := parseReceived(raw)
-	if parseErr != nil {
-		fail(verify.FailReply, "%v", parseErr)
-		return
-	}
 	if r.Status != http.StatusOK {
 		fail(verify.FailStatus, "%s: %s", response.Status, message(got.body))
 		return
