@@ -22,6 +22,7 @@
 package smol
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,7 @@ var (
 	ErrContext    = errors.New("context is full")
 	ErrVocabulary = errors.New("id outside the vocabulary")
 	ErrNoPrompt   = errors.New("no prompt has been read")
+	ErrChanged    = errors.New("the model was changed under the engine")
 	ErrClosed     = errors.New("smol: engine is closed")
 )
 
@@ -62,8 +64,9 @@ var _ sse.Generator = (*Engine)(nil)
 // Every file is checked against the manifest's size and SHA-256 first. The
 // engine must be closed.
 func Load(dir string, opts Options) (_ *Engine, err error) {
-	m, err := readModel(dir)
-	if err != nil {
+	was, err := os.Stat(filepath.Join(dir, graph.DataFile))
+	m, modelErr := readModel(dir)
+	if err := cmp.Or(modelErr, err); err != nil { // the first says more
 		return nil, err
 	}
 	opts, err = opts.resolve(m.Context)
@@ -94,7 +97,7 @@ func Load(dir string, opts Options) (_ *Engine, err error) {
 		return nil, fmt.Errorf("smol: %s: %w", filepath.Join(dir, graph.TokenizerFile), err)
 	}
 	giveBack()
-	if e.embeds, err = openEmbedding(filepath.Join(dir, graph.DataFile), m.EmbeddingOffset, m.Hidden); err != nil {
+	if e.embeds, err = openEmbedding(filepath.Join(dir, graph.DataFile), was, m.EmbeddingOffset, m.Hidden); err != nil {
 		return nil, fmt.Errorf("smol: %w", err)
 	}
 	if e.buffers, err = newBuffers(m.Config(), opts.Context); err != nil {
@@ -188,8 +191,8 @@ func (e *Engine) Encode(text string) ([]int32, error) { return e.tok.Encode(text
 func (e *Engine) Piece(id int32) []byte { return e.tok.Piece(id) }
 
 // Prefill forgets what came before, reads prompt and returns the most likely
-// next token. Errors wrap ErrEmpty, ErrContext or ErrVocabulary, or are ONNX
-// Runtime's; after any there is no prompt to step from.
+// next token. Errors wrap ErrEmpty, ErrContext, ErrVocabulary or ErrChanged, or
+// are ONNX Runtime's; after any there is no prompt to step from.
 func (e *Engine) Prefill(prompt []int32) (int32, error) {
 	if e.session == nil {
 		return 0, ErrClosed
@@ -200,6 +203,9 @@ func (e *Engine) Prefill(prompt []int32) (int32, error) {
 	}
 	if len(prompt) > e.limits.Context-1 {
 		return 0, fmt.Errorf("smol: %w: prompt of %d tokens, want at most %d: a context of %d less one for the answer", ErrContext, len(prompt), e.limits.Context-1, e.limits.Context)
+	}
+	if err := e.embeds.unchanged(); err != nil {
+		return 0, err
 	}
 	for i, id := range prompt {
 		if id < 0 || int(id) >= e.limits.Vocabulary {

@@ -290,7 +290,7 @@ func TestRunError(t *testing.T) {
 		t.Errorf("Step after a failed step: %v, want ErrNoPrompt", err)
 	}
 	e.embeds.f.Close()
-	if _, err := e.Prefill([]int32{3}); err == nil || !strings.HasPrefix(err.Error(), "smol: embedding of id 3: ") {
+	if _, err := e.Prefill([]int32{3}); err == nil || !strings.HasPrefix(err.Error(), "smol: embedding: stat ") {
 		t.Errorf("Prefill without the file: %v, want its error", err)
 	}
 	if _, err := e.Step(3); !errors.Is(err, ErrNoPrompt) {
