@@ -40,9 +40,9 @@ func TestBounds(t *testing.T) {
 			}
 		}},
 		{"benchtime 300ms", []string{"-test.bench", oneCell, "-test.benchtime", "300ms"}, 1, func(t *testing.T, o *outcome) {
-			// 300 ms of passes that take some ms each.
-			if c := o.report.Results[0].Configuration; c.Passes < 2 || c.EndNS-c.BeginNS < 300e6 {
-				t.Errorf("%d passes in %d ns, want 2 or more in 300 ms or more", c.Passes, c.EndNS-c.BeginNS)
+			// Between the first request's start and the last one's end.
+			if c := o.report.Results[0].Configuration; c.EndNS-c.BeginNS < 290e6 {
+				t.Errorf("%d passes in %d ns, want as many as 300 ms take", c.Passes, c.EndNS-c.BeginNS)
 			}
 		}},
 		{"count, cpu, benchtime, shuffle", []string{"-test.bench", twoCells, "-test.count", "2", "-test.cpu", "1,2", "-test.benchtime", "2x", "-test.shuffle", "on"}, 8, func(t *testing.T, o *outcome) {
@@ -78,7 +78,7 @@ func TestBounds(t *testing.T) {
 func TestNoConfiguration(t *testing.T) {
 	t.Parallel()
 	o := newPlace(t).start("-test.bench", "Serve/threads=9").wait()
-	o.says(t, `Note: -bench "Serve/threads=9" selects no configuration: nothing is measured or saved`)
+	o.documented(t, "-bench selects nothing", 0)
 	if o.code != 0 || o.path != "" || o.lines > 0 {
 		t.Errorf("exit code %d, evidence %q, %d results, want 0 and nothing", o.code, o.path, o.lines)
 	}
@@ -112,7 +112,8 @@ func TestServerOfSomeThreads(t *testing.T) {
 	p.server, _ = buildFake()
 	p.env = append(p.env, "FAKESERVE_ILL=threads")
 	o := p.start("-test.bench", "Serve/threads=./input=64", "-test.count", "2").wait()
-	o.says(t, "fakeserve: no more threads", "Invalid: BenchmarkServe/threads=2/input=64/conc=1: not measured: load: server fakeserve: it ended before it was ready (exit status 1)")
+	o.says(t, "fakeserve: no more threads")
+	o.documented(t, "The server doesn't start", 1)
 	if o.code != 1 || o.lines != 4 || o.report == nil || o.report.Valid() != 4 || len(o.report.Results) != 4 {
 		t.Errorf("exit code %d with %d results, evidence %q; want 1 with the 4 of one thread", o.code, o.lines, o.path)
 	}

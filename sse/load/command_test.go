@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -266,6 +267,30 @@ func (o *outcome) says(t testing.TB, texts ...string) {
 	for _, text := range texts {
 		if !strings.Contains(o.stdout+o.stderr, text) {
 			t.Errorf("no %q in stderr:\n%s\nand stdout:\n%s", text, o.stderr, o.stdout)
+		}
+	}
+}
+
+// documented checks that a run's output has what FAILURES.md shows in one of
+// the fenced blocks of a section, line by line; … stands for anything.
+func (o *outcome) documented(t testing.TB, section string, block int) {
+	t.Helper()
+	page, err := os.ReadFile("FAILURES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(page), "\n## "+section+"\n")
+	rest, _, _ = strings.Cut(rest, "\n## ")
+	blocks := strings.Split(rest, "```")
+	if at := 2*block + 1; !found || at >= len(blocks) {
+		t.Fatalf("FAILURES.md has no block %d in a section %q", block, section)
+	} else {
+		rest = blocks[at]
+	}
+	for line := range strings.Lines(strings.TrimSpace(rest)) {
+		pattern := strings.ReplaceAll(regexp.QuoteMeta(strings.TrimSpace(line)), "…", ".*")
+		if !regexp.MustCompile(pattern).MatchString(o.stdout + o.stderr) {
+			t.Errorf("FAILURES.md, %s, shows %q, which isn't in stderr:\n%s\nand stdout:\n%s", section, line, o.stderr, o.stdout)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestStopped(t *testing.T) {
 		a.midway(5)
 		signal(t, a.server(), syscall.SIGSTOP)
 		o := a.wait()
-		o.says(t, "failed: stall: ", "Invalid: BenchmarkServe/threads=1/input=64/conc=1 (repetition 1): request ")
+		o.documented(t, "The server goes silent", 0)
 		if o.code != 1 || o.report == nil || o.report.Verdict != verify.Consistent {
 			t.Fatalf("exit code %d, stderr %s, want 1 and consistent evidence", o.code, o.stderr)
 		}
