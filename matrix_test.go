@@ -248,7 +248,8 @@ func open() (*session, error) {
 // this test only through GOFLAGS.
 func buildServer(dir string) (string, error) {
 	program := filepath.Join(dir, "serve")
-	build := exec.Command("go", "build", "-trimpath", "-o", program, "./smol/serve")
+	// The same sources give the same bytes, in whichever directory.
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-buildid=", "-o", program, "./smol/serve")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the server: %w (outside the module, name one with -server PATH)\n%s", err, strings.TrimSpace(string(out)))
 	}
