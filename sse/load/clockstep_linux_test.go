@@ -24,7 +24,7 @@ func TestClockStep(t *testing.T) {
 		t.Run(step.String(), func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t)
-			a := p.start("-test.bench", oneCell, "-test.benchtime", "3x")
+			a := p.start("-test.bench", oneCell, "-test.benchtime", p.passes())
 			a.midway(3)
 			begin := time.Now()
 			if err := stepClock(a.command.Process.Pid, step); err != nil {

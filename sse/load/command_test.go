@@ -101,6 +101,14 @@ func (p *place) ours() []string {
 	return ours
 }
 
+// passes is a -benchtime that leaves seconds for what shall happen midway.
+func (p *place) passes() string {
+	if p.real() {
+		return "3x"
+	}
+	return "10x"
+}
+
 // attempt is one run.
 type attempt struct {
 	place          *place

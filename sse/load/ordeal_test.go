@@ -110,7 +110,7 @@ func TestEvidenceIsNoDirectory(t *testing.T) {
 func TestTwoRuns(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	first := p.start("-test.bench", twoCells, "-test.benchtime", "3x")
+	first := p.start("-test.bench", twoCells, "-test.benchtime", p.passes())
 	first.midway(1)
 	q := newPlace(t)
 	q.evidence, q.env = filepath.Join(t.TempDir(), "evidence"), p.env // the same machine

@@ -57,6 +57,16 @@ func (a *attempt) server() int {
 	return 0
 }
 
+// mustServer is server of a run that has one.
+func (a *attempt) mustServer() int {
+	a.place.t.Helper()
+	pid := a.server()
+	if pid == 0 { // which as a pid would mean this process's whole group
+		a.place.t.Fatal("the run has no server")
+	}
+	return pid
+}
+
 // noOrphan checks that nothing which a run started is left, after a moment to
 // notice that the run is gone.
 func (p *place) noOrphan() {

@@ -16,11 +16,11 @@ func TestStopped(t *testing.T) {
 	t.Run("continued", func(t *testing.T) {
 		t.Parallel()
 		p := newPlace(t)
-		a := p.start("-test.bench", oneCell, "-test.benchtime", "3x")
+		a := p.start("-test.bench", oneCell, "-test.benchtime", "3x") // so that two slow ones of 18 are in the p95
 		a.midway(5)
-		signal(t, a.server(), syscall.SIGSTOP)
+		signal(t, a.mustServer(), syscall.SIGSTOP)
 		time.Sleep(pause)
-		signal(t, a.server(), syscall.SIGCONT)
+		signal(t, a.mustServer(), syscall.SIGCONT)
 		o := a.wait()
 		o.clean(t, 1)
 		longest := time.Duration(0)
@@ -42,7 +42,7 @@ func TestStopped(t *testing.T) {
 		}
 		a := p.start("-test.bench", twoCells, "-test.benchtime", "3x", "-idle", idle)
 		a.midway(5)
-		signal(t, a.server(), syscall.SIGSTOP)
+		signal(t, a.mustServer(), syscall.SIGSTOP)
 		o := a.wait()
 		o.documented(t, "The server goes silent", 0)
 		if o.code != 1 || o.report == nil || o.report.Verdict != verify.Consistent {
