@@ -8,10 +8,12 @@ others run; one round is one run of each, in an order that moves on by one.
 So slow phases of a shared machine hit all of them alike, and what is printed
 are medians and, first of all, ratios of medians. Before each run there is a
 pause: threads that wait in a loop go on doing so for a while after their run,
-at the cost of the next. A run is one prompt and 32
-tokens of greedy answer: "prefill" is the time to the first token, "decode" the
-time per token of the others. All runtimes must give equal ids, or the script
-says so and exits with 1.
+at the cost of the next. A run during which other processes were busy is made
+again.
+
+A run is one prompt and 32 tokens of greedy answer: "prefill" is the time to
+the first token, "decode" the time per token of the others. All runtimes must
+give equal ids, or the script says so and exits with 1.
 
 The engine is built with go. The others take part where their packages are
 installed in this Python: llama_cpp (llama-cpp-python, built from its source
@@ -35,12 +37,33 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
 
+def busy():
+    """Seconds of CPU that all processes have used, 0 where /proc isn't."""
+    try:
+        with open("/proc/stat") as f:
+            user, nice, system, _, _, irq, soft, steal = map(int, f.readline().split()[1:9])
+    except OSError:
+        return 0
+    return (user + nice + system + irq + soft + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def used(pid):
+    """Seconds of CPU that process pid has used."""
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            fields = f.read().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Worker:
     """A process that answers one line of JSON for each line it gets."""
 
     def __init__(self, name, command, log):
         self.name = name
         self.runs = {}
+        self.disturbed = 0
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
         self.load_ns = self.read()["load_ns"]
@@ -51,6 +74,19 @@ class Worker:
         if not line:
             sys.exit(f"compare: {self.name} ended with code {self.process.wait()}; its output is in {log.name}")
         return json.loads(line)
+
+    def undisturbed(self, prompt, tokens, args):
+        """Runs until nobody else used more of the CPUs than allowed."""
+        for _ in range(args.tries):
+            time.sleep(args.pause)
+            begin, before, own = time.monotonic(), busy(), used(self.process.pid)
+            answer = self.run(prompt, tokens)
+            took = time.monotonic() - begin
+            others = (busy() - before) - (used(self.process.pid) - own)
+            if others <= args.others * took + 0.02:  # two ticks of the counters
+                return answer
+            self.disturbed += 1
+        return answer
 
     def run(self, prompt, tokens):
         self.process.stdin.write(json.dumps({"prompt": prompt, "tokens": tokens}) + "\n")
@@ -172,6 +208,8 @@ def main():
     a.add_argument("--tokens", type=int, default=32, help="of each answer")
     a.add_argument("--rounds", type=int, default=9, help="after one that is thrown away")
     a.add_argument("--pause", type=float, default=0.3, help="seconds before each run")
+    a.add_argument("--others", type=float, default=0.1, help="of one CPU, the most that other processes may use during a run")
+    a.add_argument("--tries", type=int, default=10, help="for a run that others disturbed; the last one counts anyhow")
     a.add_argument("--model", type=pathlib.Path, default=ROOT / "smol/native/v1/model")
     a.add_argument("--corpus", type=pathlib.Path, default=ROOT / "testdata/corpus.jsonl")
     a.add_argument("--weights", type=pathlib.Path, help="directory of the other runtimes' files")
@@ -214,8 +252,7 @@ def main():
                     shift = round_ % len(workers)
                     ids = None
                     for w in workers[shift:] + workers[:shift]:
-                        time.sleep(args.pause)
-                        r = w.run(prompt, args.tokens)
+                        r = w.undisturbed(prompt, args.tokens, args)
                         ids = ids or r["ids"]
                         if r["ids"] != ids:
                             different = True
@@ -242,6 +279,8 @@ def table(threads, lengths, workers):
     print(f"\nthreads={threads}, medians (best) of {len(next(iter(workers[0].runs.values())))} rounds")
     print(f"{'':24}" + "".join(f"{h:>19}" for h in head))
     first = {c: statistics.median(r[c[1]] for r in workers[0].runs[c[0]]) for c in columns}
+    if n := sum(w.disturbed for w in workers):
+        print(f"{n} runs were disturbed by other processes and made again")
     for w in workers:
         cells = [f"{w.load_ns / 1e9:.2f}", f"{w.peak / 1e6:.0f}"]
         ratios = [f"{workers[0].load_ns / w.load_ns:.2f}x", f"{workers[0].peak / w.peak:.2f}x"]
