@@ -102,6 +102,9 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 		reasons = append(reasons, fmt.Sprintf("load: the machine slept for %v during the configuration", slept.Round(time.Millisecond)))
 	}
 	reasons = append(reasons, rec.reasons...)
+	if sent := int(loop.sent.Load()); len(reasons) == 0 && len(served) < sent {
+		reasons = append(reasons, fmt.Sprintf("load: the server logged %d of %d requests, %v after the last had ended", len(served), sent, logWait))
+	}
 	if passes == 0 {
 		reasons = append(reasons, "no pass was made")
 	}
@@ -153,13 +156,16 @@ func axes(name string) []verify.Axis {
 	return out
 }
 
+// logWait is how long the log may lack requests that were sent.
+const logWait = 5 * time.Second
+
 // served takes the server's records of a configuration, on the run's clock.
 // The server logs a request before its response ends, so they are there at
 // once, but for clients that went away.
 func (r *Run) served(plan *verify.Plan, want int) ([]*verify.Served, error) {
 	var out []*verify.Served
 	prefix := fmt.Sprintf("%d.", plan.Config)
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(logWait); ; time.Sleep(20 * time.Millisecond) {
 		list, err := r.process.readLog()
 		for _, s := range list {
 			if strings.HasPrefix(s.ID, prefix) {

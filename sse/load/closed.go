@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -82,5 +83,7 @@ func judge(r *verify.Request, prompt *verify.Prompt, exact bool) {
 		fail(verify.FailPrompt, "the server's ids of the prompt are not those of the corpus")
 	case !known || n != r.OutputTokens || r.Finish != "length":
 		fail(verify.FailShort, "%d tokens with finish reason %q, want %d with \"length\"", n, r.Finish, r.OutputTokens)
+	case r.EventKinds != strings.Repeat("c", n)+"od":
+		fail(verify.FailStream, "events of kinds %q, want one for each of %d ids, then the usage and the end", r.EventKinds, n)
 	}
 }

@@ -31,6 +31,9 @@ func describeHost() verify.Host {
 	h.CgroupMemBytes, _ = strconv.ParseInt(oneLine("/sys/fs/cgroup/memory.max"), 10, 64) // "max" is no number
 	h.MemTotalBytes = kibField("/proc/meminfo", "MemTotal")
 	h.MemFreeBytes = kibField("/proc/meminfo", "MemAvailable")
+	if h.MemFreeBytes > h.MemTotalBytes { // the container's total and the machine's rest
+		h.MemFreeBytes = 0
+	}
 	for _, field := range strings.Fields(oneLine("/proc/loadavg")) {
 		if v, err := strconv.ParseFloat(field, 64); err == nil && len(h.Load) < 3 {
 			h.Load = append(h.Load, v)

@@ -36,13 +36,14 @@ func TestKilled(t *testing.T) {
 			p := newPlace(t)
 			whole := p.start("-test.bench", twoCells).wait()
 			whole.clean(t, 2)
+			span := whole.took * 11 / 10
 			seen := map[string]int{}
 			for i := range n {
 				victim := []string{"test", "server", "both", "stopped server's test", "interrupt"}[random.IntN(5)]
 				// Every other one in the later half, where the measuring is.
-				moment := time.Duration(random.Int64N(int64(whole.took * 11 / 10)))
+				moment := time.Duration(random.Int64N(int64(span)))
 				if i%2 == 1 {
-					moment = (moment + whole.took*11/10) / 2
+					moment = (moment + span) / 2
 				}
 				a := p.start("-test.bench", twoCells)
 				time.Sleep(moment - time.Since(a.begin))
@@ -68,6 +69,9 @@ func TestKilled(t *testing.T) {
 				}
 				o := a.wait()
 				p.noOrphan()
+				if o.code == 0 { // it was over: aim earlier
+					span = min(span, o.took*11/10)
+				}
 				state := "no file"
 				if o.report != nil {
 					state = fmt.Sprintf("%v with %d invalid", o.report.Verdict, len(o.report.Invalid()))
@@ -91,7 +95,7 @@ func TestKilled(t *testing.T) {
 					t.Errorf("the next run left %q", left)
 				}
 				if t.Failed() {
-					t.Fatalf("kill %d of seed %d: %s after %v of %v", i, *ordealSeed, victim, moment, whole.took)
+					t.Fatalf("kill %d of seed %d: %s after %v of %v", i, *ordealSeed, victim, moment, span)
 				}
 			}
 			for outcome, n := range seen {

@@ -188,6 +188,28 @@ func TestServerDies(t *testing.T) {
 	}
 }
 
+// Answers that the server has no record of have one witness: they give no
+// numbers.
+func TestServerForgets(t *testing.T) {
+	t.Parallel() // it waits for the records
+	run := newRun(t)
+	server, err := StartServer(t.Context(), fake(t, "-ill", "forget"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Stop()
+	if err := run.AddServer(server); err != nil {
+		t.Fatal(err)
+	}
+	if result := testing.Benchmark(func(b *testing.B) { run.Benchmark(b, cellOfTests) }); len(result.Extra) > 0 {
+		t.Errorf("metrics %v with one witness", result.Extra)
+	}
+	end, _ := run.Close()
+	if reasons := end.Report.Results[0].Configuration.Reasons; len(reasons) != 1 || reasons[0] != "load: the server logged 0 of 4 requests, 5s after the last had ended" {
+		t.Errorf("reasons %q, want the missing records", reasons)
+	}
+}
+
 func TestStartServerFails(t *testing.T) {
 	for _, test := range []struct{ ill, want string }{
 		{"dead", "it ended before it was ready (exit status 1)\n"},
@@ -335,7 +357,7 @@ func TestJudge(t *testing.T) {
 	prompt := &verify.Prompt{Input: 2, IDs: []int32{1, 2}}
 	good := func() *verify.Request {
 		return &verify.Request{
-			OutputTokens: 1, EventNS: []int64{5}, EventKinds: "c", EventIDs: []int{1}, TokenIDs: []int32{9}, PromptIDs: []int32{1, 2},
+			OutputTokens: 1, EventNS: []int64{5, 6, 6}, EventKinds: "cod", EventIDs: []int{1, 0, 0}, TokenIDs: []int32{9}, PromptIDs: []int32{1, 2},
 			Usage: &verify.Usage{PromptTokens: 2, CompletionTokens: 1}, Finish: "length",
 		}
 	}
@@ -352,6 +374,10 @@ func TestJudge(t *testing.T) {
 		{"other prompt ids", func(r *verify.Request) { r.PromptIDs[1] = 3 }, verify.FailPrompt},
 		{"too short", func(r *verify.Request) { r.OutputTokens = 2 }, verify.FailShort},
 		{"stopped", func(r *verify.Request) { r.Finish = "stop" }, verify.FailShort},
+		{"no end", func(r *verify.Request) { r.EventNS, r.EventKinds, r.EventIDs = r.EventNS[:2], "co", r.EventIDs[:2] }, verify.FailStream},
+		{"two ids in one event", func(r *verify.Request) {
+			r.OutputTokens, r.Usage.CompletionTokens, r.TokenIDs, r.EventIDs[0] = 2, 2, []int32{9, 8}, 2
+		}, verify.FailStream},
 		{"failed before", func(r *verify.Request) { r.Failure = &verify.Failure{Class: "x"}; r.Usage = nil }, "x"},
 	} {
 		r := good()

@@ -78,7 +78,7 @@ func (m *memory) end() (bytes int64, source string) {
 	close(m.stop)
 	<-m.done
 	peak, ok := peakBytes(m.pid)
-	if !ok {
+	if !ok || m.peak == 0 { // a peak without a sample is held against nothing
 		return 0, verify.Unmeasured
 	}
 	// The kernel sums its counters without a lock, so a sample may be a few

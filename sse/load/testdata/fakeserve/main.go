@@ -30,7 +30,7 @@ var (
 	logPath    = flag.String("log", "", "")
 	_          = flag.Bool("exit-with-stdin", false, "")
 	step       = flag.Duration("step", 200*time.Microsecond, "")
-	ill        = flag.String("ill", "", "what goes wrong: dead, deaf, threads, die, error, drift, prompt, half")
+	ill        = flag.String("ill", "", "what goes wrong: dead, deaf, threads, die, error, drift, prompt, half, forget")
 	after      = flag.Int("after", 3, "requests before it goes wrong")
 )
 
@@ -80,6 +80,9 @@ func main() {
 	handler := sse.NewHandler(g, sse.Options{Model: "fake", Clock: clock, Served: func(s verify.Served) {
 		mu.Lock()
 		defer mu.Unlock()
+		if *ill == "forget" {
+			return
+		}
 		line, err := json.Marshal(&s)
 		if err != nil {
 			log.Fatal(err)
