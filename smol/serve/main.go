@@ -220,7 +220,9 @@ func serve(s settings, stdin io.Reader, stdout, stderr io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	options := sse.Options{Model: info.Model.ID, Chat: chatTemplate(manifest.ChatTemplate)}
+	clock := sse.NewClock()
+	info.ClockErrorNS = clock.Evidence().ErrorNS
+	options := sse.Options{Model: info.Model.ID, Chat: chatTemplate(manifest.ChatTemplate), Clock: clock}
 	if log != nil {
 		options.Served = log.write
 	}

@@ -172,6 +172,9 @@ func TestServe(t *testing.T) {
 		s.Slots != 1 || s.ContextLimit != 200 || s.LoadNS <= 0 || s.LoadNS > int64(limit) {
 		t.Errorf("ready: %+v, want this process with 1 thread, no spinning, 1 slot and a context of 200", s)
 	}
+	if s.ClockErrorNS < 1 || s.ClockErrorNS > 1_000_000 {
+		t.Errorf("ready: clock_error_ns %d, want what its clock is known to within, 1 to 1000000", s.ClockErrorNS)
+	}
 	if s.Model.ID != manifest.ID || len(s.Model.Files) != len(manifest.Files) || len(s.Libraries) == 0 {
 		t.Errorf("ready: model %+v and libraries %+v, want what the manifest says and what was loaded", s.Model, s.Libraries)
 	}
