@@ -205,9 +205,10 @@ func (c *Client) exchange(ctx context.Context, endpoint, id string, body []byte,
 		}
 		response.Body.Close()
 	}
-	r.EndNS = c.Clock.Now()
-
+	// A connection that is being torn down may still be read from: what is
+	// taken before the end is stamped was there before it.
 	raw, reads := conn.Load().take()
+	r.EndNS = c.Clock.Now()
 	if len(reads) > 0 {
 		r.HeadersNS = reads[0].ns
 	}
@@ -322,10 +323,14 @@ func read(r *verify.Request, response *http.Response, got received, reads []read
 	}
 }
 
-// boundMessage bounds a message and makes it valid UTF-8.
+// boundMessage bounds a message, makes it valid UTF-8 and stands in for an
+// empty one, for a failure is never without.
 func boundMessage(message string) string {
 	const most = 1000
 	message = strings.ToValidUTF8(message, "�")
+	if message == "" {
+		return "the server gives no reason"
+	}
 	if len(message) > most {
 		message = strings.ToValidUTF8(message[:most], "") + "…"
 	}

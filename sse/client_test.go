@@ -298,6 +298,7 @@ func TestClientFailures(t *testing.T) {
 		{"text after the end", head + token + "data: [DONE]\n\n" + token, verify.FailStream, "event 2 comes after [DONE]"},
 		{"error by event type", head + token + "event: error\ndata: {\"message\":\"out of memory\"}\n\n", verify.FailServer, "out of memory"},
 		{"error as text", head + `data: {"error":"no prompt"}` + "\n\ndata: [DONE]\n\n", verify.FailServer, "no prompt"},
+		{"error without a word", head + `data: {"error":""}` + "\n\n", verify.FailServer, "the server gives no reason"},
 		{"a second answer", head + `data: {"choices":[{"index":1,"text":"a"}]}` + "\n\n", verify.FailStream, "event 0 has choice 1, though one answer was asked for"},
 		{"usage contradicts ids", head + `data: {"choices":[{"index":0,"text":"a","token_ids":[5],"finish_reason":"length"}],"usage":{"prompt_tokens":1,"completion_tokens":2}}` + "\n\ndata: [DONE]\n\n", verify.FailUsage, "the server counted 2 tokens, but sent 1 ids"},
 	}
