@@ -187,6 +187,7 @@ func TestWarnings(t *testing.T) {
 			f.recompute(4)
 		}, "plan 4, BenchmarkServe/threads=2/input=4/conc=2: no warmup"},
 		{"more threads than CPUs", func(f *file) { f.header().Host.AllowedCPUs = 1 }, "server 2 has 2 threads on 1 CPUs"},
+		{"other pages", func(f *file) { f.server(2).HugePages = "" }, `server 2 has huge pages "", server 1 has "collapse": they are the kernel's to give`},
 		{"load not reached", func(f *file) {
 			f.header().Flags = nil
 			p := f.plan(1)

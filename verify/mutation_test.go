@@ -36,6 +36,7 @@ var informational = map[string]string{
 	"server.ready_ns":       "before the plan is all that matters of it",
 	"server.load_ns":        "not a metric; at most ready_ns",
 	"server.clock_error_ns": "as header.clock.error_ns",
+	"server.huge_pages":     "what the kernel gave; another server's that differ are warned of",
 	"server.spinning":       "a setting, which follows from the number of threads and so may differ between servers",
 	"memory.time_ns[]":      "each between its neighbours: no number is taken over time",
 	"memory.rss_bytes":      "which sample came first: maximum and sum are the same",

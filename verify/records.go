@@ -132,6 +132,9 @@ func (p *replay) server(s *Server) {
 	if field := s.differs(&p.report.Servers[0]); field != "" {
 		p.problem(where, "it differs from server 1 in %s: one run measures one thing", field)
 	}
+	if first := &p.report.Servers[0]; s.HugePages != first.HugePages {
+		p.warn("server %d has huge pages %q, server 1 has %q: they are the kernel's to give", s.Server, s.HugePages, first.HugePages)
+	}
 	if allowed := p.report.Header.Host.AllowedCPUs; allowed > 0 && s.IntraThreads > allowed {
 		p.warn("server %d has %d threads on %d CPUs", s.Server, s.IntraThreads, allowed)
 	}
@@ -213,8 +216,6 @@ func (s *Server) differs(first *Server) string {
 		return "libraries"
 	case s.ContextLimit != first.ContextLimit:
 		return "context_limit"
-	case s.HugePages != first.HugePages:
-		return "huge_pages"
 	}
 	a, b := s.Model, first.Model
 	if !slices.Equal(a.Files, b.Files) {

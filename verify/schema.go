@@ -133,7 +133,7 @@ type Server struct {
 	IntraThreads int       `json:"intra_threads"`
 	InterThreads int       `json:"inter_threads"`
 	Spinning     bool      `json:"spinning"`
-	HugePages    string    `json:"huge_pages"` // what was asked of the kernel, "" for nothing
+	HugePages    string    `json:"huge_pages"` // what the kernel did at the server's wish, "" for nothing
 	Slots        int       `json:"slots"`
 	ContextLimit int       `json:"context_limit"`  // tokens, prompt and answer together
 	LoadNS       int64     `json:"load_ns"`        // from process start to ready

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"hash"
 	"os"
 	"path/filepath"
+	"reflect"
 	"sync"
 	"time"
 )
@@ -54,9 +56,9 @@ func Create(dir string, header Header) (*Writer, error) {
 func (w *Writer) Path() string { return w.file.Name() }
 
 // Append writes one record, a pointer to one of this package's types whose
-// Kind is set. The error is sticky.
+// Kind is set. The error of writing is sticky.
 func (w *Writer) Append(record any) error {
-	line, err := json.Marshal(record)
+	line, err := canonical(record)
 	if err != nil {
 		return fmt.Errorf("verify: %T: %w", record, err)
 	}
@@ -85,6 +87,21 @@ func (w *Writer) Append(record any) error {
 		}
 	}
 	return nil
+}
+
+// canonical encodes a record in the form that a reader demands. Bytes that are
+// no UTF-8, of a directory's name say, become U+FFFD, which encoding/json
+// writes as an escape at first and as itself once it has read it.
+func canonical(record any) ([]byte, error) {
+	line, err := json.Marshal(record)
+	if err != nil || !bytes.Contains(line, []byte(`\ufffd`)) {
+		return line, err
+	}
+	again := reflect.New(reflect.TypeOf(record).Elem()).Interface()
+	if err := json.Unmarshal(line, again); err != nil {
+		return nil, err
+	}
+	return json.Marshal(again)
 }
 
 func (w *Writer) write(line []byte) error {

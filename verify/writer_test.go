@@ -196,3 +196,25 @@ func TestWriterIsSafeForConcurrentUse(t *testing.T) {
 		t.Errorf("%d requests in the file, want 400", len(seen))
 	}
 }
+
+// A name that is no UTF-8, of a directory say, is no contradiction. U+FFFD
+// itself and its escape as text stay what they are.
+func TestWriterOfTextThatIsNoUTF8(t *testing.T) {
+	f := good()
+	f.header().Flags[0].Value = "runs/caf\xe9 \ufffd \\ufffd"
+	w := writeAll(t, t.TempDir(), f)
+	if _, err := w.Close(f.trailer.EndNS); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(w.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := replayed(t, data)
+	if report.Verdict != Consistent {
+		t.Fatalf("%v: %v", report.Verdict, report.Err())
+	}
+	if got, want := report.Header.Flags[0].Value, "runs/caf\ufffd \ufffd \\ufffd"; got != want {
+		t.Errorf("the flag reads back as %q, want %q", got, want)
+	}
+}
