@@ -74,7 +74,7 @@ func Load(dir string, opts Options) (_ *Engine, err error) {
 		return nil, err
 	}
 	if opts.Library == "" {
-		opts.Library = filepath.Join(dir, "..", "libonnxruntime.so")
+		opts.Library = filepath.Join(dir, "..", libraryName())
 	}
 	if opts.Library, err = filepath.Abs(opts.Library); err != nil {
 		return nil, fmt.Errorf("smol: Library: %w", err)

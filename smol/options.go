@@ -10,6 +10,14 @@ import (
 // interThreads is how many operators run at once: the graph is one chain.
 const interThreads = 1
 
+// libraryName is what setup calls ONNX Runtime's library.
+func libraryName() string {
+	if runtime.GOOS == "darwin" {
+		return "libonnxruntime.dylib"
+	}
+	return "libonnxruntime.so"
+}
+
 // DefaultContext is the context of an engine whose Options give none.
 const DefaultContext = 2048
 
@@ -33,8 +41,8 @@ type Options struct {
 	// kernel gives them; On makes it an error if it doesn't.
 	HugePages Toggle
 	// Library is ONNX Runtime's shared library, by default
-	// libonnxruntime.so in the parent of the model's directory, where setup
-	// puts it. Engines that are open at the same time use one library.
+	// libonnxruntime.so (.dylib on macOS) in the parent of the model's
+	// directory, where setup puts it. Engines that are open at the same time use one library.
 	Library string
 
 	entries [][2]string // further session configuration, for experiments

@@ -68,7 +68,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	f := flag.NewFlagSet("serve", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.StringVar(&s.model, "model", "", "load the model in `DIR`; by default the one that setup put into the user's cache directory")
-	f.StringVar(&s.engine.Library, "library", "", "load ONNX Runtime from `FILE`; by default libonnxruntime.so beside the model's directory")
+	f.StringVar(&s.engine.Library, "library", "", "load ONNX Runtime from `FILE`; by default libonnxruntime.so (.dylib on macOS) beside the model's directory")
 	f.IntVar(&s.engine.IntraThreads, "threads", 0, "share each operator between `N` threads; 0 means all CPUs that the process may use")
 	f.IntVar(&s.engine.Context, "context", 0, fmt.Sprintf("hold `N` tokens of prompt and answer together; 0 means %d or the model's limit", smol.DefaultContext))
 	f.TextVar(&s.engine.Spinning, "spin", smol.Default, "let threads wait in a loop instead of sleeping: `on, off or default`")

@@ -147,13 +147,21 @@ func TestVersionsAgree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	linked := false
+	linked, named := false, map[string]bool{}
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
 		}
 		linked = linked || strings.Contains(string(text), "-L${SRCDIR}/native/"+version+"\n") || strings.Contains(string(text), "-L${SRCDIR}/native/"+version+" ")
+		for _, p := range platforms {
+			named[p.link] = named[p.link] || strings.Contains(string(text), `return "`+p.link+`"`)
+		}
+	}
+	for _, p := range platforms {
+		if !named[p.link] {
+			t.Errorf("package smol doesn't look for %s, the library of %s", p.link, p.name)
+		}
 	}
 	if !linked {
 		t.Errorf("no file of package smol links against native/%s", version)
