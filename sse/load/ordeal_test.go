@@ -106,7 +106,7 @@ func TestEvidenceIsNoDirectory(t *testing.T) {
 	}
 }
 
-// Two runs at once disturb each other, and both know.
+// Two runs at once disturb each other, and the second knows.
 func TestTwoRuns(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
