@@ -64,12 +64,19 @@ func (l *ints) Set(value string) error {
 	return nil
 }
 
+// axis makes a flag of a list of numbers.
+func axis(name, usage string, values ...int) *ints {
+	list := ints(values)
+	flag.Var(&list, name, usage)
+	return &list
+}
+
 // The axes of the matrix and what else a user can say. The package comes
 // first on the command line, these flags last.
 var (
-	threadsAxis = ints{1, 2}
-	inputAxis   = ints{64, 256}
-	concAxis    = ints{1, 2}
+	threadsAxis = axis("threads", "measure servers with these `numbers` of threads", 1, 2)
+	inputAxis   = axis("input", "measure prompts of these `lengths` in tokens; the corpus has 64 and 256", 64, 256)
+	concAxis    = axis("conc", "measure with these `numbers` of closed-loop clients", 1, 2)
 
 	evidenceDir  = flag.String("evidence", filepath.Join("testdata", "runs"), "save evidence in `DIR`")
 	serverPath   = flag.String("server", "", "start the server at `PATH` instead of building smol/serve")
@@ -77,12 +84,6 @@ var (
 	idleLimit    = flag.Duration("idle", sse.DefaultIdle, "give up on a server that is silent for `DURATION`; what lives is never cut")
 	hourlyUSD    = flag.Float64("hourly-usd", 0, "assume that the machine costs `USD` an hour, and report usd/Mtok; 0 assumes nothing")
 )
-
-func init() {
-	flag.Var(&threadsAxis, "threads", "measure servers with these `numbers` of threads")
-	flag.Var(&inputAxis, "input", "measure prompts of these `lengths` in tokens; the corpus has 64 and 256")
-	flag.Var(&concAxis, "conc", "measure with these `numbers` of closed-loop clients")
-}
 
 // run is what TestMain opened for the benchmarks; nil if none will run.
 var run *session
@@ -126,9 +127,15 @@ func benchmarks() bool {
 	if pattern == "" || flag.Lookup("test.list").Value.String() != "" || flag.Lookup("test.count").Value.String() == "0" {
 		return false
 	}
-	first, _, _ := strings.Cut(pattern, "/")
-	matched, err := regexp.MatchString(first, "BenchmarkServe")
-	return err != nil || matched // a bad pattern is reported by testing
+	for either := range strings.SplitSeq(pattern, "|") {
+		first, _, _ := strings.Cut(either, "/")
+		// One that doesn't compile is testing's to report, or it was cut
+		// within its brackets.
+		if matched, err := regexp.MatchString(first, "BenchmarkServe"); err != nil || matched {
+			return true
+		}
+	}
+	return false
 }
 
 const (
@@ -143,20 +150,20 @@ func checkFlags() error {
 	if err != nil {
 		return err
 	}
-	for _, n := range threadsAxis {
+	for _, n := range *threadsAxis {
 		if n > mostThreads {
 			errs = append(errs, fmt.Errorf("-threads %d, want 1 to %d", n, mostThreads))
 		}
 	}
 	longest := 0
-	for _, n := range inputAxis {
+	for _, n := range *inputAxis {
 		longest = max(longest, n)
 		if prompts, _ := ofLength(corpus, n); len(prompts) == 0 {
 			errs = append(errs, fmt.Errorf("-input %d: the corpus has no prompt of %d tokens, only of 64 and 256", n, n))
 		}
 	}
-	for _, n := range concAxis {
-		if prompts, _ := ofLength(corpus, inputAxis[0]); len(prompts) > 0 && n > len(prompts) {
+	for _, n := range *concAxis {
+		if prompts, _ := ofLength(corpus, (*inputAxis)[0]); len(prompts) > 0 && n > len(prompts) {
 			errs = append(errs, fmt.Errorf("-conc %d: a pass has %d prompts, so at most that many clients have one", n, len(prompts)))
 		}
 	}
@@ -237,7 +244,7 @@ func open() (*session, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if err = s.serve(threadsAxis[0]); err != nil {
+	if err = s.serve((*threadsAxis)[0]); err != nil {
 		s.Discard()
 		return nil, err
 	}
@@ -287,7 +294,7 @@ func (s *session) serve(threads int) (err error) {
 	}
 	s.started++
 	args := []string{"-threads", strconv.Itoa(threads), "-model", filepath.Join("smol", "native", "v1", "model")}
-	if needed := slices.Max(inputAxis) + *outputTokens; needed > serverContext {
+	if needed := slices.Max(*inputAxis) + *outputTokens; needed > serverContext {
 		args = append(args, "-context", strconv.Itoa(needed))
 	}
 	p, err := load.StartServer(context.Background(), load.ServerOptions{
@@ -321,22 +328,22 @@ func (s *session) announce() {
 		fmt.Fprintf(os.Stderr, "Warning: %s\n", warning)
 	}
 	lines, expected := s.expect()
-	fmt.Fprintf(os.Stderr, "Note: up to %d configurations, about %v on two cores of 2023; nothing is printed while one runs\n", lines, expected.Round(10*time.Second))
+	fmt.Fprintf(os.Stderr, "Note: up to %d configurations, about %v on the README's machine; nothing is printed while one runs\n", lines, expected.Round(10*time.Second))
 }
 
 // expect estimates how long a run takes, from the figures of the README's
 // reference machine.
 func (s *session) expect() (lines int, d time.Duration) {
-	for _, threads := range threadsAxis {
-		prefill, step := 1900*time.Microsecond, 39*time.Millisecond // a token
+	for _, threads := range *threadsAxis {
+		prefill, step := 2200*time.Microsecond, 26*time.Millisecond // a token
 		if threads > 1 {
-			prefill, step = 1000*time.Microsecond, 22*time.Millisecond
+			prefill, step = 1250*time.Microsecond, 19*time.Millisecond
 		}
-		for _, input := range inputAxis {
+		for _, input := range *inputAxis {
 			prompts, warmups := ofLength(s.corpus, input)
-			requests := len(prompts) + len(warmups)
-			d += time.Duration(requests*len(concAxis)) * (time.Duration(input)*prefill + time.Duration(*outputTokens)*step)
-			lines += len(concAxis)
+			requests := passes()*len(prompts) + len(warmups)
+			d += time.Duration(requests*len(*concAxis)) * (time.Duration(input)*prefill + time.Duration(*outputTokens)*step)
+			lines += len(*concAxis)
 		}
 	}
 	repeat := repetitions() * len(cpuList())
@@ -346,6 +353,16 @@ func (s *session) expect() (lines int, d time.Duration) {
 // failFast tells whether a failure shall be the last. testing itself heeds
 // the flag for tests alone.
 func failFast() bool { return flag.Lookup("test.failfast").Value.String() == "true" }
+
+// passes returns the passes of a -benchtime like 3x, or 1: how many fit into a
+// time isn't known.
+func passes() int {
+	times, found := strings.CutSuffix(flag.Lookup("test.benchtime").Value.String(), "x")
+	if n, err := strconv.Atoi(times); found && err == nil && n > 0 {
+		return n
+	}
+	return 1
+}
 
 func repetitions() int {
 	n, err := strconv.Atoi(flag.Lookup("test.count").Value.String())
@@ -404,12 +421,12 @@ func BenchmarkServe(b *testing.B) {
 		b.Skip("TestMain opened no run")
 	}
 	cpus, repeat := cpuList(), repetitions()
-	for _, threads := range threadsAxis {
+	for _, threads := range *threadsAxis {
 		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
-			for _, input := range inputAxis {
+			for _, input := range *inputAxis {
 				prompts, warmups := ofLength(run.corpus, input)
 				b.Run(fmt.Sprintf("input=%d", input), func(b *testing.B) {
-					for _, conc := range concAxis {
+					for _, conc := range *concAxis {
 						calls := 0
 						b.Run(fmt.Sprintf("conc=%d", conc), func(b *testing.B) {
 							// testing makes the first call before it sets
@@ -560,6 +577,7 @@ func TestMatrix(t *testing.T) {
 		{"passes", []string{"-test.bench", pattern, "-test.cpu", "1", "-test.benchtime", "3x"}, one, 3},
 		{"cpus", []string{"-test.bench", pattern, "-test.cpu", "1,2", "-test.count", "2"}, []string{one[0], one[0], one[0] + "-2", one[0] + "-2"}, 1},
 		{"shuffle", []string{"-test.bench", pattern, "-test.cpu", "1", "-test.shuffle", "7"}, one, 1},
+		{"either", []string{"-test.bench", "Other/x|" + pattern, "-test.cpu", "1"}, one, 1},
 		{"failfast", []string{"-test.bench", pattern, "-test.cpu", "1", "-test.failfast"}, one, 1},
 		{"verbose", []string{"-test.bench", pattern, "-test.cpu", "1", "-test.v"}, one, 1},
 		{"axes", []string{"-test.bench", ".", "-test.cpu", "1", "-threads", "3", "-input", "256", "-conc", "6,1"}, []string{"Serve/threads=3/input=256/conc=6", "Serve/threads=3/input=256/conc=1"}, 1},
@@ -732,7 +750,7 @@ func TestFlags(t *testing.T) {
 
 // Nothing is built or started where no benchmark runs.
 func TestNoBenchmark(t *testing.T) {
-	for _, args := range [][]string{{"-test.list", "."}, {"-test.bench", "Other"}, {"-test.bench", ".", "-test.count", "0"}, {"-test.bench", ".", "-test.list", "."}, {}} {
+	for _, args := range [][]string{{"-test.list", "."}, {"-test.bench", "Other"}, {"-test.bench", "Other/x|More"}, {"-test.bench", ".", "-test.count", "0"}, {"-test.bench", ".", "-test.list", "."}, {}} {
 		a := runAgain(t, "dead", args...)
 		if a.code != 0 || len(a.files) > 0 {
 			t.Errorf("%q: exit code %d, evidence %q, stderr %s", args, a.code, a.files, a.stderr)

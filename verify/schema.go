@@ -82,7 +82,7 @@ type Host struct {
 	CPU            string    `json:"cpu"`              // model name
 	CPUs           int       `json:"cpus"`             // online
 	AllowedCPUs    int       `json:"allowed_cpus"`     // in the process's affinity mask
-	Governor       string    `json:"governor"`         // scaling_governor of cpu0
+	Governor       string    `json:"governor"`         // scaling_governor of the first allowed CPU
 	CgroupCPUMax   string    `json:"cgroup_cpu_max"`   // cgroup v2 cpu.max
 	CgroupMemBytes int64     `json:"cgroup_mem_bytes"` // cgroup v2 memory.max, 0 for none
 	MemTotalBytes  int64     `json:"mem_total_bytes"`  //

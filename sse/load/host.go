@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
@@ -22,13 +24,13 @@ func describeHost() verify.Host {
 	h := verify.Host{
 		OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), AllowedCPUs: allowedCPUs(), Load: []float64{},
 		Kernel: oneLine("/proc/sys/kernel/osrelease"), CPU: procField("/proc/cpuinfo", "model name"),
-		CgroupCPUMax: oneLine("/sys/fs/cgroup/cpu.max"),
+		CgroupCPUMax: cgroupLimit("cpu.max"),
 	}
 	if online := oneLine("/sys/devices/system/cpu/online"); online != "" {
 		h.CPUs = countList(online)
 	}
-	h.Governor = oneLine("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-	h.CgroupMemBytes, _ = strconv.ParseInt(oneLine("/sys/fs/cgroup/memory.max"), 10, 64) // "max" is no number
+	h.Governor = oneLine(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", firstCPU()))
+	h.CgroupMemBytes, _ = strconv.ParseInt(cgroupLimit("memory.max"), 10, 64) // "max" is no number
 	h.MemTotalBytes = kibField("/proc/meminfo", "MemTotal")
 	h.MemFreeBytes = kibField("/proc/meminfo", "MemAvailable")
 	if h.MemFreeBytes > h.MemTotalBytes { // the container's total and the machine's rest
@@ -45,6 +47,26 @@ func describeHost() verify.Host {
 		h.MemTotalBytes, _ = strconv.ParseInt(command("sysctl", "-n", "hw.memsize"), 10, 64)
 	}
 	return h
+}
+
+// cgroupLimit returns a limit of the process's own control group (v2), or of
+// the nearest group above it that has one: "max" where none does, "" where
+// there are no such groups.
+func cgroupLimit(name string) string {
+	_, group, found := strings.Cut(oneLine("/proc/self/cgroup"), "0::")
+	if !found {
+		group = "/"
+	}
+	limit := ""
+	for group, _, _ = strings.Cut(group, "\n"); ; group = path.Dir(group) {
+		have := oneLine("/sys/fs/cgroup" + path.Join(group, name))
+		if have != "" && (limit == "" || strings.HasPrefix(limit, "max")) {
+			limit = have
+		}
+		if group == "/" || group == "." {
+			return limit
+		}
+	}
 }
 
 func oneLine(path string) string {
