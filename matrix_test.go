@@ -779,3 +779,134 @@ func TestCorpus(t *testing.T) {
 		}
 	}
 }
+
+// published is what the matrix gave on other hardware and other software:
+// Xeon W-3223, PyTorch 2.2.2. TTFT p50 s, TPOT p50 ms, p95 s, tok/s.
+var published = map[string]string{
+	"1/64/1":  "0.196 | 62.92 | 1.704 | 14.49",
+	"1/64/2":  "1.871 | 63.74 | 3.355 | 14.35",
+	"1/256/1": "0.654 | 72.02 | 2.415 | 10.28",
+	"1/256/2": "3.002 | 72.84 | 4.691 | 10.24",
+	"2/64/1":  "0.128 | 42.89 | 1.143 | 21.50",
+	"2/64/2":  "1.256 | 43.24 | 2.460 | 20.80",
+	"2/256/1": "0.414 | 48.94 | 1.601 | 15.51",
+	"2/256/2": "2.041 | 50.61 | 3.234 | 14.93",
+}
+
+// table gives the README's table of a run beside the published one.
+func table(report *verify.Report) string {
+	var out strings.Builder
+	fmt.Fprintln(&out, "| threads/input/conc | TTFT p50 s | TPOT p50 ms | p95 s | tok/s | peak MB | there: TTFT p50 s | TPOT p50 ms | p95 s | tok/s |")
+	fmt.Fprintln(&out, "|---|---|---|---|---|---|---|---|---|---|")
+	for _, r := range report.Results {
+		value := map[string]float64{}
+		for _, m := range r.Configuration.Metrics {
+			value[m.Unit] = m.Value
+		}
+		var axes []string
+		for _, a := range r.Plan.Axes {
+			axes = append(axes, a.Value)
+		}
+		name := strings.Join(axes, "/")
+		fmt.Fprintf(&out, "| %s | %.3f | %.2f | %.3f | %.2f | %.0f | %s |\n", name, value[verify.UnitTTFT50], value[verify.UnitTPOT50],
+			value[verify.UnitE2E95], value[verify.UnitThroughput], value[verify.UnitPeak]/1e6, published[name])
+	}
+	return out.String()
+}
+
+// The README's figures are those of the committed reference run, and its
+// output is what that run printed.
+func TestReadme(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths, err := filepath.Glob(filepath.Join("testdata", "reference", "*.jsonl"))
+	if err != nil || len(paths) != 1 {
+		t.Fatalf("%d reference runs %q (%v), want 1", len(paths), paths, err)
+	}
+	file, err := os.Open(paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	report, err := verify.Replay(paths[0], file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	output := strings.TrimSuffix(paths[0], ".jsonl") + ".txt"
+	text, err := os.ReadFile(output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed, err := verify.ParsePrinted(output, bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	report.CheckPrinted(printed)
+	if err := report.Err(); err != nil || report.Valid() != len(matrixNames) {
+		t.Fatalf("the reference has %d valid configurations: %v", report.Valid(), err)
+	}
+	if !report.Header.CleanTree {
+		t.Error("the reference was not made at a clean commit")
+	}
+	if !bytes.Contains(readme, text) {
+		t.Errorf("README.md doesn't show what the reference printed, %s", output)
+	}
+	if want := table(report); !bytes.Contains(readme, []byte(want)) {
+		t.Errorf("README.md doesn't have the reference's table:\n%s", want)
+	}
+}
+
+// Spinning is on because of these twelve runs: each is consistent and printed
+// what stands beside it, and benchstat reads both sides without a word.
+func TestSpinning(t *testing.T) {
+	dir := filepath.Join("testdata", "spinning")
+	sides := map[bool]string{true: filepath.Join(dir, "on.txt"), false: filepath.Join(dir, "off.txt")}
+	lines := map[string]int{}
+	paths, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+	if err != nil || len(paths) != 12 {
+		t.Fatalf("%d runs (%v), want 12", len(paths), err)
+	}
+	for _, path := range paths {
+		file, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, err := verify.Replay(path, file)
+		file.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		side := sides[report.Servers[0].Spinning]
+		text, err := os.ReadFile(side)
+		if err != nil {
+			t.Fatal(err)
+		}
+		printed, err := verify.ParsePrinted(side, bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		report.CheckPrinted(printed)
+		if err := report.Err(); err != nil {
+			t.Error(err)
+		}
+		lines[side] += report.Valid()
+	}
+	for _, side := range sides {
+		if lines[side] != 6*len(matrixNames) {
+			t.Errorf("%s has %d lines, want six of each configuration", side, lines[side])
+		}
+		a := again{stdout: string(must(os.ReadFile(side)))}
+		if names, _ := a.lines(t); len(names) != lines[side] {
+			t.Errorf("%s: benchstat sees %d lines, want %d", side, len(names), lines[side])
+		}
+	}
+}
+
+func must(data []byte, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
