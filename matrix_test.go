@@ -111,8 +111,9 @@ func TestMain(m *testing.M) {
 		fail(1, "%v", err)
 	}
 	run.announce()
-	code := m.Run()
-	os.Exit(max(code, run.close()))
+	code := max(m.Run(), run.close())
+	os.RemoveAll(fakeDir)
+	os.Exit(code)
 }
 
 func fail(code int, format string, args ...any) {
