@@ -60,9 +60,9 @@ type Engine struct {
 
 var _ sse.Generator = (*Engine)(nil)
 
-// Load opens the model in dir, which holds what setup or graph.WriteTiny wrote there.
-// Every file is checked against the manifest's size and SHA-256 first. The
-// engine must be closed.
+// Load opens the model in dir, which holds what setup or graph.WriteTiny
+// wrote there. Every file is checked against the manifest's size and SHA-256
+// first. The engine must be closed.
 func Load(dir string, opts Options) (_ *Engine, err error) {
 	was, err := os.Stat(filepath.Join(dir, graph.DataFile))
 	m, modelErr := readModel(dir)

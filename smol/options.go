@@ -34,15 +34,16 @@ type Options struct {
 	// that is smaller.
 	Context int
 	// Spinning lets threads wait for work in a loop instead of sleeping:
-	// faster, and busy for a moment after each step. Default on.
+	// faster, and busy for a moment after each run. Default on; SPEED.md has
+	// what it gives.
 	Spinning Toggle
 	// HugePages has the kernel back the packed weights with huge pages, once
 	// they are loaded. Linux 6.1 and later. By default they are used where the
 	// kernel gives them; On makes it an error if it doesn't.
 	HugePages Toggle
-	// Library is ONNX Runtime's shared library, by default
-	// libonnxruntime.so (.dylib on macOS) in the parent of the model's
-	// directory, where setup puts it. Engines that are open at the same time use one library.
+	// Library is ONNX Runtime's shared library, by default libonnxruntime.so
+	// (.dylib on macOS) in the parent of the model's directory, where setup
+	// puts it. Engines that are open at the same time use one library.
 	Library string
 
 	entries [][2]string // further session configuration, for experiments
