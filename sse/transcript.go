@@ -3,6 +3,7 @@ package sse
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -10,17 +11,25 @@ import (
 	"servebench/verify"
 )
 
-// transcript reads the payloads of a stream's events into a request's record.
+// transcript reads the payloads of a stream's events into a request's record,
+// in whatever dialect they come. What it takes for what is in PROTOCOL.md,
+// "How answers of other servers are read".
 type transcript struct {
 	request   *verify.Request
-	kinds     strings.Builder
+	kinds     []byte // of each event so far; bare where only ids came
 	text      strings.Builder
 	reasoning strings.Builder
-	ids       []int // of each event so far
+	ids       []int // in each event so far
 	withIDs   bool  // some event has ids
-	without   bool  // some event has a token, but no ids
+	without   bool  // some event has a token, and nothing said of ids
+	cached    *int  // cache hits that stand outside the usage
 	done      bool
 }
+
+// bare stands for the kind of an event with ids and nothing to show for them:
+// half a rune, the end token, a tag that a parser keeps to itself. finish
+// replaces it.
+const bare = 0
 
 func (t *transcript) fail(class, format string, args ...any) {
 	if t.request.Failure == nil {
@@ -28,158 +37,467 @@ func (t *transcript) fail(class, format string, args ...any) {
 	}
 }
 
-// event takes one event that arrived at ns.
+// event takes one event that arrived at ns. Pings aren't recorded.
 func (t *transcript) event(e Event, ns int64) {
 	data := bytes.TrimSpace(e.Data)
-	if len(data) == 0 {
-		return // gateways use it as a ping
+	switch e.Type {
+	case "error":
+		t.fail(verify.FailServer, "%s", message(data))
+		t.add(verify.EventError, 0, ns)
+		return
+	case "ping", "heartbeat", "keepalive", "keep-alive":
+		return
 	}
-	kind, ids := t.payload(e.Type, data)
+	if len(data) == 0 {
+		return
+	}
+	if string(data) == "[DONE]" {
+		if !t.done { // some proxies add theirs to the server's
+			t.done = true
+			t.add(verify.EventDone, 0, ns)
+		}
+		return
+	}
+	number := len(t.kinds)
+	if t.done {
+		t.fail(verify.FailStream, "event %d comes after [DONE]", number)
+		t.add(verify.EventOther, 0, ns)
+		return
+	}
+	if !gjson.ValidBytes(data) {
+		t.fail(verify.FailStream, "event %d is no JSON: %s", number, clip(data))
+		t.add(verify.EventOther, 0, ns)
+		return
+	}
+	kind, ids := t.chunk(number, gjson.ParseBytes(data))
+	t.add(kind, ids, ns)
+}
+
+func (t *transcript) add(kind byte, ids int, ns int64) {
 	t.request.EventNS = append(t.request.EventNS, ns)
-	t.kinds.WriteByte(kind)
+	t.kinds = append(t.kinds, kind)
 	t.ids = append(t.ids, ids)
 }
 
-func (t *transcript) payload(event string, data []byte) (kind byte, ids int) {
-	number := len(t.ids)
-	if string(data) == "[DONE]" {
-		t.done = true
-		return verify.EventDone, 0
-	}
-	if t.done {
-		t.fail(verify.FailStream, "event %d comes after [DONE]", number)
-		return verify.EventOther, 0
-	}
-	if !gjson.ValidBytes(data) {
-		t.fail(verify.FailStream, "event %d is no JSON: %s", number, data)
-		return verify.EventOther, 0
-	}
-	object := gjson.ParseBytes(data)
-	if err := object.Get("error"); err.Exists() && err.Type != gjson.Null {
-		t.fail(verify.FailServer, "%s", message(data))
-		return verify.EventError, 0
-	}
-	if event == "error" {
-		t.fail(verify.FailServer, "%s", message(data))
-		return verify.EventError, 0
-	}
-	t.usage(object.Get("usage"))
-	t.prompt(object.Get("prompt_token_ids"))
-	kind = verify.EventOther
-	object.Get("choices").ForEach(func(_, choice gjson.Result) bool {
-		if index := choice.Get("index").Int(); index != 0 {
-			t.fail(verify.FailStream, "event %d has choice %d, though one answer was asked for", number, index)
-			return false
+// chunk takes event number's payload, one JSON value.
+func (t *transcript) chunk(number int, object gjson.Result) (kind byte, ids int) {
+	var trouble complaint
+	var choices gjson.Result
+	object.ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "choices":
+			choices = value
+		case "usage":
+			t.usage(value)
+		case "x_groq":
+			t.usage(value.Get("usage"))
+		case "timings": // of llama.cpp
+			t.cacheHits(value.Get("cache_n"))
+		case "prompt_token_ids":
+			t.prompt(number, value)
+		default:
+			trouble.member(key.Str, value)
 		}
-		var n int
-		kind, n = t.choice(choice)
-		ids += n
 		return true
 	})
+	if trouble.isError(choices.IsArray()) {
+		t.fail(verify.FailServer, "%s", message([]byte(object.Raw)))
+		return verify.EventError, 0
+	}
+	if !choices.IsArray() {
+		return verify.EventOther, 0
+	}
+	kind = verify.EventOther
+	choices.ForEach(func(_, choice gjson.Result) bool {
+		k, n := t.choice(number, choice)
+		ids += n
+		if rank(k) > rank(kind) {
+			kind = k
+		}
+		return kind != verify.EventError
+	})
+	if kind == verify.EventError {
+		t.request.TokenIDs = t.request.TokenIDs[:len(t.request.TokenIDs)-ids]
+		return kind, 0
+	}
 	return kind, ids
+}
+
+// rank orders kinds by what an event with several of them is.
+func rank(kind byte) int {
+	return strings.IndexByte("o\x00trce", kind)
+}
+
+// complaint gathers the members of a payload that say that it is an error.
+type complaint struct {
+	error    gjson.Result
+	byType   bool // "type" or "object" says so
+	code     bool // there is a code
+	text     bool // there is a message
+	detail   bool // FastAPI's
+	numbered bool // FastChat's error_code
+}
+
+func (c *complaint) member(name string, value gjson.Result) {
+	switch name {
+	case "error":
+		c.error = value
+	case "type", "object":
+		c.byType = c.byType || value.Str == "error"
+	case "code", "statusCode", "status_code":
+		c.code = c.code || something(value)
+	case "message":
+		c.text = value.Str != ""
+	case "detail":
+		c.detail = something(value)
+	case "error_code":
+		c.numbered = something(value)
+	}
+}
+
+// isError tells whether it is one. Beside choices only an error with content
+// counts: some servers fill in every member of every chunk.
+func (c *complaint) isError(choices bool) bool {
+	if something(c.error) || c.byType {
+		return true
+	}
+	if choices {
+		return false
+	}
+	return c.error.Exists() && c.error.Type != gjson.Null || c.detail || c.numbered || c.code && c.text
+}
+
+// something tells whether a value is more than null, false, 0, "", [] or {}.
+func something(v gjson.Result) bool {
+	switch v.Type {
+	case gjson.True:
+		return true
+	case gjson.String:
+		return v.Str != ""
+	case gjson.Number:
+		return v.Num != 0
+	case gjson.JSON:
+		found := false
+		v.ForEach(func(_, _ gjson.Result) bool { found = true; return false })
+		return found
+	}
+	return false
 }
 
 // choice reads text, reasoning, tool calls, ids and finish reason of one
 // choice, in the forms of both the completions and the chat endpoint.
-func (t *transcript) choice(choice gjson.Result) (kind byte, ids int) {
-	kind = verify.EventOther
-	delta := choice.Get("delta")
-	text := choice.Get("text").Str + delta.Get("content").Str + delta.Get("refusal").Str
-	reasoning := delta.Get("reasoning_content").Str
-	if reasoning == "" {
-		reasoning = delta.Get("reasoning").Str
-	}
-	tool := notEmpty(delta.Get("tool_calls")) || notEmpty(delta.Get("function_call"))
-	list := choice.Get("token_ids")
-	list.ForEach(func(_, id gjson.Result) bool {
-		t.request.TokenIDs = append(t.request.TokenIDs, int32(id.Int()))
-		ids++
+func (t *transcript) choice(number int, choice gjson.Result) (kind byte, ids int) {
+	var p payload
+	var list, finish, failure gjson.Result
+	index := int64(0)
+	choice.ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "index":
+			index = value.Int()
+		case "text":
+			p.text += value.Str
+		case "delta":
+			p.delta(value)
+		case "token_ids":
+			list = value
+		case "prompt_token_ids":
+			t.prompt(number, value)
+		case "finish_reason":
+			finish = value
+		case "usage": // Moonshot's place for it
+			t.usage(value)
+		case "error": // OpenRouter's
+			failure = value
+		}
 		return true
 	})
-	switch {
-	case text != "":
-		kind = verify.EventContent
-	case reasoning != "":
-		kind = verify.EventReasoning
-	case tool:
-		kind = verify.EventTool
-	case ids > 0:
-		kind = verify.EventContent // a token without text, or half a rune
+	if index != 0 {
+		t.fail(verify.FailStream, "event %d has choice %d, though one answer was asked for", number, index)
+		return verify.EventOther, 0
 	}
-	if kind != verify.EventOther {
-		if ids > 0 {
-			t.withIDs = true
-		} else {
-			t.without = true
-		}
+	if something(failure) {
+		t.fail(verify.FailServer, "%s", message([]byte(choice.Raw)))
+		return verify.EventError, 0
 	}
-	t.text.WriteString(text)
-	t.reasoning.WriteString(reasoning)
-	t.prompt(choice.Get("prompt_token_ids"))
-	if finish := choice.Get("finish_reason"); finish.Str != "" {
+	if finish.Str == "error" || finish.Str == "abort" {
+		t.fail(verify.FailServer, "the server gives finish_reason %q", finish.Str)
+		return verify.EventError, 0
+	}
+	if finish.Str != "" {
 		t.request.Finish = finish.Str
 	}
+	t.text.WriteString(p.text)
+	t.reasoning.WriteString(p.thought)
+	before := len(t.request.TokenIDs)
+	t.request.TokenIDs = t.appendIDs(t.request.TokenIDs, number, list)
+	ids = len(t.request.TokenIDs) - before
+	switch {
+	case p.text != "" || p.sound:
+		kind = verify.EventContent
+	case p.thought != "" || p.sealed:
+		kind = verify.EventReasoning
+	case p.tool:
+		kind = verify.EventTool
+	case ids > 0:
+		kind = bare
+	default:
+		return verify.EventOther, 0
+	}
+	t.withIDs = t.withIDs || ids > 0
+	// [] says that this event has the text of tokens that were counted before.
+	t.without = t.without || !list.IsArray()
 	return kind, ids
 }
 
-func notEmpty(v gjson.Result) bool {
-	return v.IsArray() && len(v.Array()) > 0 || v.IsObject() && len(v.Map()) > 0
+// payload is what one choice brings.
+type payload struct {
+	text    string
+	thought string
+	sealed  bool // reasoning that came enciphered
+	tool    bool
+	sound   bool
 }
 
-func (t *transcript) prompt(list gjson.Result) {
-	if !list.IsArray() || t.request.PromptIDs != nil {
-		return
-	}
-	ids := make([]int32, 0, 256)
-	list.ForEach(func(_, id gjson.Result) bool {
-		ids = append(ids, int32(id.Int()))
+func (p *payload) delta(delta gjson.Result) {
+	var thoughts [3]string // one reasoning, by the names that some servers all give
+	var details gjson.Result
+	hidden := false
+	said := len(p.text)
+	delta.ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "content":
+			p.content(value)
+		case "refusal":
+			p.text += value.Str
+		case "reasoning_content":
+			thoughts[0] = value.Str
+		case "reasoning":
+			thoughts[1] = value.Str
+		case "thinking":
+			thoughts[2] = value.Str
+		case "reasoning_details", "thinking_blocks":
+			details = value
+		case "tool_calls":
+			value.ForEach(func(_, call gjson.Result) bool {
+				p.tool = p.tool || called(call.Get("function")) || called(call.Get("custom"))
+				return true
+			})
+		case "function_call":
+			p.tool = p.tool || called(value)
+		case "audio":
+			p.text += value.Get("transcript").Str
+			p.sound = p.sound || value.Get("data").Str != ""
+		case "extra_content": // Gemini's
+			hidden = value.Get("google.thought").Bool()
+		}
 		return true
 	})
-	t.request.PromptIDs = ids
+	for _, thought := range thoughts {
+		if thought != "" {
+			p.thought += thought
+			details = gjson.Result{}
+			break
+		}
+	}
+	details.ForEach(func(_, detail gjson.Result) bool {
+		for _, name := range []string{"text", "summary", "thinking"} {
+			p.thought += detail.Get(name).Str
+		}
+		p.sealed = p.sealed || detail.Get("data").Str != ""
+		return true
+	})
+	if hidden {
+		p.thought += p.text[said:]
+		p.text = p.text[:said]
+	}
 }
 
-func (t *transcript) usage(usage gjson.Result) {
-	if !usage.IsObject() || !usage.Get("completion_tokens").Exists() {
+// content takes text, or an array of parts of text and of thinking.
+func (p *payload) content(value gjson.Result) {
+	if !value.IsArray() {
+		p.text += value.Str
 		return
 	}
-	u := &verify.Usage{
-		PromptTokens:     int(usage.Get("prompt_tokens").Int()),
-		CompletionTokens: int(usage.Get("completion_tokens").Int()),
+	value.ForEach(func(_, part gjson.Result) bool {
+		p.text += part.Get("text").Str + part.Get("refusal").Str
+		switch thinking := part.Get("thinking"); {
+		case thinking.IsArray():
+			thinking.ForEach(func(_, piece gjson.Result) bool {
+				p.thought += piece.Get("text").Str
+				return true
+			})
+		default:
+			p.thought += thinking.Str
+		}
+		return true
+	})
+}
+
+// called tells whether a piece of a call has anything that was generated: its
+// id and type weren't.
+func called(function gjson.Result) bool {
+	for _, name := range []string{"name", "arguments", "input"} {
+		if something(function.Get(name)) {
+			return true
+		}
 	}
-	if cached := usage.Get("prompt_tokens_details.cached_tokens"); cached.Exists() {
-		n := int(cached.Int())
-		u.CachedTokens = &n
+	return false
+}
+
+func (t *transcript) prompt(number int, list gjson.Result) {
+	if list.IsArray() && t.request.PromptIDs == nil {
+		t.request.PromptIDs = t.appendIDs(make([]int32, 0, 256), number, list)
+	}
+}
+
+func (t *transcript) appendIDs(ids []int32, number int, list gjson.Result) []int32 {
+	if !list.IsArray() {
+		return ids
+	}
+	list.ForEach(func(_, id gjson.Result) bool {
+		n, ok := count(id)
+		if !ok {
+			t.fail(verify.FailStream, "event %d has %s for a token id, want an integer from 0", number, clip([]byte(id.Raw)))
+		}
+		ids = append(ids, int32(n))
+		return true
+	})
+	return ids
+}
+
+// count returns an integer from 0 to 2^31-1; else 0 and false.
+func count(v gjson.Result) (n int, ok bool) {
+	if v.Type != gjson.Number || !(v.Num >= 0 && v.Num <= math.MaxInt32) || v.Num != math.Trunc(v.Num) {
+		return 0, false
+	}
+	return int(v.Num), true
+}
+
+// usage takes a usage object; the last one that counts the answer's tokens
+// stands.
+func (t *transcript) usage(usage gjson.Result) {
+	if !usage.IsObject() {
+		return
+	}
+	var prompt, completion gjson.Result
+	cached := []gjson.Result{}
+	usage.ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "prompt_tokens":
+			prompt = value
+		case "completion_tokens":
+			completion = value
+		case "prompt_tokens_details":
+			cached = append(cached, value.Get("cached_tokens"))
+		case "cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens":
+			cached = append(cached, value)
+		}
+		return true
+	})
+	if !completion.Exists() || completion.Type == gjson.Null {
+		return
+	}
+	u := &verify.Usage{}
+	var ok [2]bool
+	u.PromptTokens, ok[0] = count(prompt)
+	u.CompletionTokens, ok[1] = count(completion)
+	if !ok[0] && prompt.Exists() || !ok[1] {
+		t.fail(verify.FailUsage, "usage has prompt_tokens %s and completion_tokens %s, want integers from 0", clip([]byte(prompt.Raw)), clip([]byte(completion.Raw)))
+	}
+	for _, hits := range cached {
+		if n, ok := count(hits); ok && (u.CachedTokens == nil || n > *u.CachedTokens) {
+			u.CachedTokens = &n
+		}
 	}
 	t.request.Usage = u
+}
+
+func (t *transcript) cacheHits(v gjson.Result) {
+	if n, ok := count(v); ok {
+		t.cached = &n
+	}
 }
 
 // finish writes what was collected. Ids count only if every token came with
 // one: a server that gives some of them has given none.
 func (t *transcript) finish() {
 	r := t.request
-	r.EventKinds = t.kinds.String()
+	t.nameBare()
+	r.EventKinds = string(t.kinds)
 	r.Text = strings.ToValidUTF8(t.text.String(), "�")
 	r.Reasoning = strings.ToValidUTF8(t.reasoning.String(), "�")
+	r.Finish = strings.ToValidUTF8(r.Finish, "�")
 	if t.withIDs && !t.without {
 		r.EventIDs = t.ids
 	} else {
 		r.TokenIDs = nil
 	}
-	if r.Failure == nil && r.Usage != nil && r.EventIDs != nil && r.Usage.CompletionTokens != len(r.TokenIDs) {
-		t.fail(verify.FailUsage, "the server counted %d tokens, but sent %d ids", r.Usage.CompletionTokens, len(r.TokenIDs))
+	if r.Usage == nil {
+		return
+	}
+	if r.Usage.CachedTokens == nil {
+		r.Usage.CachedTokens = t.cached
+	}
+	_, token := r.FirstTokenNS()
+	switch n := r.Usage.CompletionTokens; {
+	case r.Failure != nil:
+	case r.EventIDs != nil && !countsAgree(n, r):
+		t.fail(verify.FailUsage, "the server counted %d tokens, but sent %d ids", n, len(r.TokenIDs))
+	case n == 0 && token:
+		t.fail(verify.FailUsage, "the server counted 0 tokens, but sent some")
 	}
 }
 
-// message digs the text out of an error body, in any of its known clothes:
+// countsAgree tells whether the server's count is that of its ids. The end
+// token of an answer that ended by itself may be in one of them only.
+func countsAgree(n int, r *verify.Request) bool {
+	off := n - len(r.TokenIDs)
+	return off == 0 || r.Finish == "stop" && (off == 1 || off == -1)
+}
+
+// nameBare gives events with nothing but ids the kind of the next token that
+// shows one, else of the last: so that the tag before a reasoning doesn't
+// count as the answer's begin.
+func (t *transcript) nameBare() {
+	next := byte(bare)
+	for i := len(t.kinds) - 1; i >= 0; i-- {
+		switch t.kinds[i] {
+		case bare:
+			t.kinds[i] = next
+		case verify.EventContent, verify.EventReasoning, verify.EventTool:
+			next = t.kinds[i]
+		}
+	}
+	last := byte(verify.EventContent)
+	for i, kind := range t.kinds {
+		switch kind {
+		case bare:
+			t.kinds[i] = last
+		case verify.EventContent, verify.EventReasoning, verify.EventTool:
+			last = kind
+		}
+	}
+}
+
+// message digs the text out of an error's JSON, in any of its known clothes:
 // {"error":{"message":…}}, {"error":"…"}, {"detail":…}, {"message":…}, or as
-// it stands.
+// it stands. A choice's error is dug out likewise.
 func message(body []byte) string {
 	if gjson.ValidBytes(body) {
 		for _, path := range []string{"error.message", "error", "detail", "message"} {
-			if v := gjson.GetBytes(body, path); v.Exists() && v.Type != gjson.Null {
+			if v := gjson.GetBytes(body, path); something(v) {
 				return v.String()
 			}
 		}
+		if v := gjson.GetBytes(body, "error"); v.Exists() {
+			return ""
+		}
 	}
 	return string(bytes.TrimSpace(body))
+}
+
+// clip shortens what a message quotes.
+func clip(data []byte) []byte {
+	const most = 1000
+	return data[:min(len(data), most)]
 }
