@@ -2,6 +2,7 @@ package sse
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,10 +21,11 @@ import (
 	"servebench/verify"
 )
 
-// script is a recorded or invented stream as testdata/sse has it: what a
-// server sends, step by step, and what a client must make of it.
+// script is a stream as testdata/scripts has it: what a server sends, step by
+// step, and what a client must make of it.
 type script struct {
 	ID            string            `json:"id"`
+	Interim       string            `json:"interim"` // before the head, as it stands
 	Status        int               `json:"status"`
 	Headers       map[string]string `json:"headers"`
 	Framing       string            `json:"framing"` // chunked, length, close
@@ -30,22 +33,29 @@ type script struct {
 	End           string            `json:"end"` // clean, no_terminator, rst
 	Steps         []struct {
 		SleepMS int    `json:"sleep_ms"`
-		B64     string `json:"b64"`
+		Text    string `json:"text"` // or
+		B64     string `json:"b64"`  // or
 		Line    *struct {
 			Token string `json:"token"`
 			Bytes int    `json:"bytes"`
 		} `json:"line"`
 	} `json:"steps"`
 	Expect struct {
-		Outcome     string `json:"outcome"` // ok, fail, policy
-		ErrorClass  string `json:"error_class"`
-		TokenEvents int    `json:"token_events"`
-		FirstStep   *int   `json:"first_token_step"`
-		LastStep    *int   `json:"last_token_step"`
-		Text        string `json:"text"`
-		Completion  *int   `json:"usage_completion_tokens"`
-		Finish      string `json:"finish"`
-		HTTP        int    `json:"http"`
+		Outcome     string  `json:"outcome"` // ok, fail, policy
+		ErrorClass  string  `json:"error_class"`
+		Class       string  `json:"class"`   // in our words
+		Message     string  `json:"message"` // what it begins with
+		TokenEvents int     `json:"token_events"`
+		FirstStep   *int    `json:"first_token_step"`
+		LastStep    *int    `json:"last_token_step"`
+		Kinds       *string `json:"kinds"`
+		Text        string  `json:"text"`
+		Reasoning   *string `json:"reasoning"`
+		Completion  *int    `json:"usage_completion_tokens"`
+		Cached      *int    `json:"cached_tokens"`
+		IDs         []int32 `json:"ids"`
+		Finish      string  `json:"finish"`
+		HTTP        int     `json:"http"`
 	} `json:"expect"`
 }
 
@@ -76,6 +86,9 @@ func (s *script) step(t testing.TB, i int) []byte {
 		pad := line.Bytes - len(fmt.Sprintf(format, line.Token, ""))
 		return []byte(fmt.Sprintf(format, line.Token, strings.Repeat("x", pad)) + "\n\n")
 	}
+	if text := s.Steps[i].Text; text != "" {
+		return []byte(text)
+	}
 	data, err := base64.StdEncoding.DecodeString(s.Steps[i].B64)
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +106,7 @@ func (s *script) play(t testing.TB, conn net.Conn) {
 	for i := range s.Steps {
 		total += len(s.step(t, i))
 	}
-	head := fmt.Sprintf("HTTP/1.1 %d X\r\n", s.Status)
+	head := s.Interim + fmt.Sprintf("HTTP/1.1 %d X\r\n", s.Status)
 	for name, value := range s.Headers {
 		head += name + ": " + value + "\r\n"
 	}
@@ -201,20 +214,11 @@ func check(t *testing.T, s *script, r *verify.Request) {
 	if r.Text != s.Expect.Text {
 		t.Errorf("text %q, want %q", r.Text, s.Expect.Text)
 	}
-	if s.Expect.Outcome == "fail" {
-		if r.Failure == nil {
-			t.Fatalf("no failure, want %s", classes[s.Expect.ErrorClass])
-		}
-		if r.Failure.Class != classes[s.Expect.ErrorClass] {
-			t.Errorf("failure %+v, want class %s", r.Failure, classes[s.Expect.ErrorClass])
-		}
-		if s.Expect.HTTP != 0 && r.Status != s.Expect.HTTP {
-			t.Errorf("status %d, want %d", r.Status, s.Expect.HTTP)
-		}
-		return
+	if want := s.Expect.Kinds; want != nil && r.EventKinds != *want {
+		t.Errorf("kinds %q, want %q", r.EventKinds, *want)
 	}
-	if r.Failure != nil {
-		t.Fatalf("failure %+v, want none", r.Failure)
+	if want := s.Expect.Reasoning; want != nil && r.Reasoning != *want {
+		t.Errorf("reasoning %q, want %q", r.Reasoning, *want)
 	}
 	if s.Expect.Finish != "" && r.Finish != s.Expect.Finish {
 		t.Errorf("finish %q, want %q", r.Finish, s.Expect.Finish)
@@ -222,6 +226,62 @@ func check(t *testing.T, s *script, r *verify.Request) {
 	if want := s.Expect.Completion; want != nil && (r.Usage == nil || r.Usage.CompletionTokens != *want) {
 		t.Errorf("usage %+v, want %d completion tokens", r.Usage, *want)
 	}
+	if want := s.Expect.Cached; want != nil && (r.Usage == nil || r.Usage.CachedTokens == nil || *r.Usage.CachedTokens != *want) {
+		t.Errorf("usage %+v, want %d cached tokens", r.Usage, *want)
+	}
+	if s.Expect.Outcome != "fail" {
+		if !slices.Equal(r.TokenIDs, s.Expect.IDs) {
+			t.Errorf("ids %v, want %v", r.TokenIDs, s.Expect.IDs)
+		}
+		if r.Failure != nil {
+			t.Fatalf("failure %+v, want none", r.Failure)
+		}
+		return
+	}
+	class := cmp.Or(s.Expect.Class, classes[s.Expect.ErrorClass])
+	if r.Failure == nil {
+		t.Fatalf("no failure, want %s", class)
+	}
+	if r.Failure.Class != class || !strings.HasPrefix(r.Failure.Message, s.Expect.Message) {
+		t.Errorf("failure %q: %q, want %q: %q", r.Failure.Class, r.Failure.Message, class, s.Expect.Message)
+	}
+	if s.Expect.HTTP != 0 && r.Status != s.Expect.HTTP {
+		t.Errorf("status %d, want %d", r.Status, s.Expect.HTTP)
+	}
+}
+
+// cuts returns offsets into n bytes, where a test cuts: each, or with a sparse
+// one of many, evenly spread, with the last.
+func cuts(n, most int) []int {
+	if testing.Short() {
+		most = most/17 + 1
+	}
+	stride := max(1, n/most)
+	var at []int
+	for cut := 1; cut < n; cut += stride {
+		at = append(at, cut)
+	}
+	return append(at, n-1)
+}
+
+const streamHead = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+
+// streams are the scripts whose outcome lies in their events alone, with
+// those events; most is how long they may be.
+func streams(t *testing.T, most int) map[*script][]byte {
+	out := map[*script][]byte{}
+	for _, s := range scripts(t) {
+		var body []byte
+		for i := range s.Steps {
+			body = append(body, s.step(t, i)...)
+		}
+		coding := s.Headers["Content-Encoding"]
+		if s.Status == 200 && s.End == "clean" && s.ContentLength == nil && len(body) > 1 && len(body) <= most && (coding == "" || coding == "identity") &&
+			strings.HasPrefix(strings.ToLower(s.Headers["Content-Type"]+s.Headers["content-type"]), "text/event-stream") {
+			out[&s] = body
+		}
+	}
+	return out
 }
 
 // Each script arrives in two reads, cut at every offset, with a pause between
@@ -229,14 +289,7 @@ func check(t *testing.T, s *script, r *verify.Request) {
 // that completed it.
 func TestClientCutAnywhere(t *testing.T) {
 	const pause = 7 * time.Millisecond
-	for _, s := range scripts(t) {
-		var body []byte
-		for i := range s.Steps {
-			body = append(body, s.step(t, i)...)
-		}
-		if s.Expect.Outcome != "ok" || len(body) > 4096 {
-			continue
-		}
+	for s, body := range streams(t, 4096) {
 		t.Run(s.ID, func(t *testing.T) {
 			var ends []int
 			for event := range Events(body) {
@@ -244,11 +297,7 @@ func TestClientCutAnywhere(t *testing.T) {
 					ends = append(ends, event.End)
 				}
 			}
-			stride := 1
-			if testing.Short() {
-				stride = 17
-			}
-			for cut := 1; cut < len(body); cut += stride {
+			for _, cut := range cuts(len(body), 100) {
 				synctest.Test(t, func(t *testing.T) {
 					var begin int64
 					clock := NewClock()
@@ -256,12 +305,18 @@ func TestClientCutAnywhere(t *testing.T) {
 						defer conn.Close()
 						http.ReadRequest(bufio.NewReader(conn))
 						begin = clock.Now()
-						io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+						io.WriteString(conn, streamHead)
 						conn.Write(body[:cut])
 						time.Sleep(pause)
 						conn.Write(body[cut:])
 					}), clock)
-					check(t, &s, r)
+					check(t, s, r)
+					if !slices.IsSorted(r.EventNS) {
+						t.Fatalf("cut at %d: stamps %v run backwards", cut, r.EventNS)
+					}
+					if len(ends) != len(r.EventNS) {
+						return // some aren't of the answer
+					}
 					for i, end := range ends {
 						want := begin
 						if end > cut {
@@ -277,8 +332,49 @@ func TestClientCutAnywhere(t *testing.T) {
 	}
 }
 
+// A stream without a length breaks off after every byte, and the connection
+// closes properly: what isn't a failure then is the whole answer, with the
+// number of its tokens or none.
+func TestClientBrokenOffAnywhere(t *testing.T) {
+	for s, body := range streams(t, 4096) {
+		if s.Expect.Outcome == "fail" {
+			continue
+		}
+		t.Run(s.ID, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				get := func(body []byte) *verify.Request {
+					return complete(pipe(func(conn net.Conn) {
+						defer conn.Close()
+						http.ReadRequest(bufio.NewReader(conn))
+						io.WriteString(conn, streamHead)
+						conn.Write(body)
+					}), NewClock())
+				}
+				whole := get(body)
+				if whole.Failure != nil && s.Expect.Outcome == "ok" {
+					t.Fatalf("failure %+v", whole.Failure)
+				}
+				tokens, _ := whole.Tokens()
+				for _, cut := range cuts(len(body), 100) {
+					r := get(body[:cut])
+					if r.Failure != nil {
+						if r.Failure.Class != verify.FailStream && r.Failure.Class != verify.FailEmpty {
+							t.Errorf("broken off after %d: failure %+v", cut, r.Failure)
+						}
+						continue
+					}
+					n, known := r.Tokens()
+					if r.Text != whole.Text || r.Reasoning != whole.Reasoning || known && n != tokens {
+						t.Errorf("broken off after %d: a success with text %q, reasoning %q and %d tokens (known: %t), want %q, %q and %d", cut, r.Text, r.Reasoning, n, known, whole.Text, whole.Reasoning, tokens)
+					}
+				}
+			})
+		})
+	}
+}
+
 func TestClientFailures(t *testing.T) {
-	const head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+	const head = streamHead
 	const token = `data: {"choices":[{"index":0,"text":"a","finish_reason":null}]}` + "\n\n"
 	tests := []struct {
 		name    string
@@ -293,6 +389,7 @@ func TestClientFailures(t *testing.T) {
 		{"error in the FastAPI form", "HTTP/1.1 422 No\r\nContent-Length: 17\r\n\r\n" + `{"detail":"what"}`, verify.FailStatus, "422 No: what"},
 		{"not streamed", "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n" + `{"error":"whoa"}`, verify.FailReply, `content type "application/json", want text/event-stream: whoa`},
 		{"compressed", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx", verify.FailReply, "the answer is compressed (gzip), though nobody asked for it: its events can't be timed"},
+		{"a broken chunked coding", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n" + token + "\r\nxyz\r\n", verify.FailStream, "the stream broke off: "},
 		{"no end", head + token, verify.FailStream, "the stream ended without a finish reason or [DONE]"},
 		{"no JSON", head + "data: {\"choices\":\n\n", verify.FailStream, `event 0 is no JSON: {"choices":`},
 		{"text after the end", head + token + "data: [DONE]\n\n" + token, verify.FailStream, "event 2 comes after [DONE]"},

@@ -202,8 +202,10 @@ func (t *transcript) choice(number int, choice gjson.Result) (kind byte, ids int
 			list = value
 		case "prompt_token_ids":
 			t.prompt(number, value)
-		case "finish_reason":
-			finish = value
+		case "finish_reason", "finishReason": // Gemini had both, one of them empty
+			if value.Str != "" {
+				finish = value
+			}
 		case "usage": // Moonshot's place for it
 			t.usage(value)
 		case "error": // OpenRouter's
