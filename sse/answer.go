@@ -92,7 +92,7 @@ func strayError(body []byte) (line []byte, end int) {
 		}
 		line, _, found := bytes.Cut(body[next:], []byte("\n"))
 		pos = next + len(line)
-		if gjson.ValidBytes(line) && something(gjson.GetBytes(line, "error")) {
+		if validJSON(line) && something(gjson.GetBytes(line, "error")) {
 			if found {
 				pos++
 			}

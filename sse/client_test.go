@@ -250,11 +250,11 @@ func check(t *testing.T, s *script, r *verify.Request) {
 	}
 }
 
-// cuts returns offsets into n bytes, where a test cuts: each, or with a sparse
-// one of many, evenly spread, with the last.
+// cuts returns offsets into n bytes where a test cuts, each or about most of
+// them, evenly spread, and the last.
 func cuts(n, most int) []int {
-	if testing.Short() {
-		most = most/17 + 1
+	if most /= slowness; testing.Short() {
+		most = most/9 + 1
 	}
 	stride := max(1, n/most)
 	var at []int
@@ -297,7 +297,7 @@ func TestClientCutAnywhere(t *testing.T) {
 					ends = append(ends, event.End)
 				}
 			}
-			for _, cut := range cuts(len(body), 100) {
+			for _, cut := range cuts(len(body), 1000) {
 				synctest.Test(t, func(t *testing.T) {
 					var begin int64
 					clock := NewClock()
@@ -355,7 +355,7 @@ func TestClientBrokenOffAnywhere(t *testing.T) {
 					t.Fatalf("failure %+v", whole.Failure)
 				}
 				tokens, _ := whole.Tokens()
-				for _, cut := range cuts(len(body), 100) {
+				for _, cut := range cuts(len(body), 300) {
 					r := get(body[:cut])
 					if r.Failure != nil {
 						if r.Failure.Class != verify.FailStream && r.Failure.Class != verify.FailEmpty {

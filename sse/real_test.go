@@ -274,7 +274,7 @@ func TestRealAnswersBrokenOff(t *testing.T) {
 				if rec.Expect == nil {
 					continue
 				}
-				for _, cut := range cuts(len(rec.Raw), 40) {
+				for _, cut := range cuts(len(rec.Raw), 60) {
 					synctest.Test(t, func(t *testing.T) {
 						r, _ := rec.replay(cut)
 						if r.Failure == nil || r.Failure.Class != verify.FailStream && r.Failure.Class != rec.Expect.Class {

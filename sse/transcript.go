@@ -64,7 +64,7 @@ func (t *transcript) event(e Event, ns int64) {
 		t.add(verify.EventOther, 0, ns)
 		return
 	}
-	if !gjson.ValidBytes(data) {
+	if !validJSON(data) {
 		t.fail(verify.FailStream, "event %d is no JSON: %s", number, clip(data))
 		t.add(verify.EventOther, 0, ns)
 		return
@@ -485,7 +485,7 @@ func (t *transcript) nameBare() {
 // {"error":{"message":…}}, {"error":"…"}, {"detail":…}, {"message":…}, or as
 // it stands. A choice's error is dug out likewise.
 func message(body []byte) string {
-	if gjson.ValidBytes(body) {
+	if validJSON(body) {
 		for _, path := range []string{"error.message", "error", "detail", "message"} {
 			if v := gjson.GetBytes(body, path); something(v) {
 				return v.String()
@@ -496,6 +496,33 @@ func message(body []byte) string {
 		}
 	}
 	return string(bytes.TrimSpace(body))
+}
+
+// validJSON tells whether data is one JSON value, of a depth that any sane
+// payload has: gjson calls itself for each level, and a stack that overflows
+// ends the process.
+func validJSON(data []byte) bool {
+	const deepest = 10_000 // encoding/json's limit too
+	depth, text := 0, false
+	if len(data) <= deepest {
+		return gjson.ValidBytes(data)
+	}
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case text && c == '\\':
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '[' || c == '{':
+			if depth++; depth > deepest {
+				return false
+			}
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return gjson.ValidBytes(data)
 }
 
 // clip shortens what a message quotes.

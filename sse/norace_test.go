@@ -1,0 +1,6 @@
+//go:build !race
+
+package sse
+
+// slowness is 1: every case is tried.
+const slowness = 1

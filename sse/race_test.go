@@ -1,0 +1,7 @@
+//go:build race
+
+package sse
+
+// slowness thins out tests that cut everywhere: the race detector makes them
+// five times as slow, and finds no more.
+const slowness = 5
