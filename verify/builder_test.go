@@ -121,6 +121,9 @@ func each[T any](f *file, do func(*T)) {
 // too, as an attacker with this package would.
 func (f *file) recompute(config int) {
 	var sum Summary
+	if f.header().Target != nil {
+		sum.Foreign = f.plan(config)
+	}
 	served := map[string]*Served{}
 	each(f, func(s *Served) {
 		if s.Config == config {

@@ -58,6 +58,7 @@ func (p *replay) plan(plan *Plan) {
 	p.planName(where, plan)
 	p.planAxes(where, plan)
 	p.planPrompts(where, plan)
+	p.planTarget(where, plan)
 	p.cell = &cell{
 		plan:       *plan,
 		servedByID: map[string]*Served{},
@@ -65,6 +66,38 @@ func (p *replay) plan(plan *Plan) {
 		queueNS:    -1,
 		doubtful:   len(p.report.Problems) > problems,
 	}
+	if p.report.Header.Target != nil {
+		p.cell.sum.Foreign = &p.cell.plan
+	}
+}
+
+// planTarget holds what only a plan for a target may say.
+func (p *replay) planTarget(where string, plan *Plan) {
+	if p.report.Header.Target == nil {
+		if plan.PerPass != 0 || plan.MaxFailed != 0 || plan.MaxCached != 0 {
+			p.problem(where, "per_pass %d, max_failed %d, max_cached %d, want none of them: they are for targets", plan.PerPass, plan.MaxFailed, plan.MaxCached)
+		}
+		return
+	}
+	if plan.PerPass < 0 || plan.PerPass > len(plan.Prompts) {
+		p.problem(where, "per_pass %d, want 0 to the plan's %d prompts", plan.PerPass, len(plan.Prompts))
+	}
+	if plan.MaxFailed < 0 || plan.MaxCached < 0 || plan.MaxCached > 100 {
+		p.problem(where, "max_failed %d and max_cached %d, want 0 or more, and 0 to 100", plan.MaxFailed, plan.MaxCached)
+	}
+}
+
+// pass returns the prompts of a pass, or of the warmup, -1.
+func (plan *Plan) pass(pass int) []string {
+	switch {
+	case pass < 0:
+		return plan.Warmups
+	case plan.PerPass == 0:
+		return plan.Prompts
+	case pass >= len(plan.Prompts)/plan.PerPass:
+		return nil
+	}
+	return plan.Prompts[pass*plan.PerPass : (pass+1)*plan.PerPass]
 }
 
 func (p *replay) planName(where string, plan *Plan) {
@@ -117,6 +150,9 @@ func (p *replay) planAxes(where string, plan *Plan) {
 		switch axis.Key {
 		case "threads":
 			have = strconv.Itoa(server.IntraThreads)
+			if p.report.Header.Target != nil {
+				have = "nothing of a target's threads"
+			}
 		case "conc":
 			have = strconv.Itoa(plan.Load.Conc)
 		}
@@ -134,7 +170,13 @@ func (p *replay) planPrompts(where string, plan *Plan) {
 		p.warn("%s, %s: no warmup", where, plan.Name)
 	}
 	server := &p.report.Servers[len(p.report.Servers)-1]
-	own := p.report.Header.Target == nil
+	target := p.report.Header.Target
+	own := target == nil
+	about := ""
+	if !own && target.Prompts == PromptsInexact {
+		about = About
+	}
+	salted := !own && target.SaltSeed != 0
 	seen := map[string]bool{}
 	for i, id := range slices.Concat(plan.Prompts, plan.Warmups) {
 		warmup := i >= len(plan.Prompts)
@@ -143,7 +185,7 @@ func (p *replay) planPrompts(where string, plan *Plan) {
 			p.problem(where, "prompt %q isn't in the corpus", id)
 			continue
 		}
-		if seen[id] {
+		if seen[id] && !salted {
 			p.problem(where, "prompt %q stands twice: a cache could answer it", id)
 		}
 		seen[id] = true
@@ -151,8 +193,8 @@ func (p *replay) planPrompts(where string, plan *Plan) {
 			p.problem(where, "prompt %q is planned as warmup=%t, but the corpus has warmup=%t", id, warmup, prompt.Warmup)
 		}
 		for _, axis := range plan.Axes {
-			if axis.Key == "input" && axis.Value != strconv.Itoa(prompt.Input) {
-				p.problem(where, "axis input=%s, but prompt %q has %d tokens", axis.Value, id, prompt.Input)
+			if axis.Key == "input" && axis.Value != about+strconv.Itoa(prompt.Input) {
+				p.problem(where, "axis input=%s, but prompt %q has %s%d tokens", axis.Value, id, strings.Replace(about, About, About+" ", 1), prompt.Input)
 			}
 		}
 		if !own {
@@ -308,6 +350,21 @@ func (p *replay) checkConserved(where string, closing *Configuration) {
 		pass   int // -1 for the warmup
 		prompt string
 	}
+	// How often a pass has a prompt. Only those are counted that are asked
+	// for: a wrong number of passes may be any.
+	counts := map[int]map[string]int{}
+	want := func(t turn) int {
+		if p.cell.plan.PerPass == 0 {
+			t.pass = min(t.pass, 0)
+		}
+		if counts[t.pass] == nil {
+			counts[t.pass] = map[string]int{}
+			for _, id := range p.cell.plan.pass(t.pass) {
+				counts[t.pass][id]++
+			}
+		}
+		return counts[t.pass][t.prompt]
+	}
 	sent := map[turn]int{}
 	for i, r := range p.cell.requests {
 		t := turn{r.Pass, r.Prompt}
@@ -316,7 +373,7 @@ func (p *replay) checkConserved(where string, closing *Configuration) {
 		} else if r.Pass >= closing.Passes {
 			p.problemAt(p.cell.lines[i], "request "+r.ID, "pass %d, want below the %d of its configuration", r.Pass, closing.Passes)
 		}
-		if sent[t]++; sent[t] == 2 {
+		if sent[t]++; sent[t] == max(want(t), 1)+1 {
 			p.problemAt(p.cell.lines[i], "request "+r.ID, "prompt %q was sent before in %s", r.Prompt, passName(t.pass))
 		}
 	}
@@ -324,12 +381,13 @@ func (p *replay) checkConserved(where string, closing *Configuration) {
 		return
 	}
 	for pass := -1; pass < closing.Passes; pass++ {
-		prompts := p.cell.plan.Prompts
-		if pass < 0 {
-			prompts = p.cell.plan.Warmups
+		prompts := p.cell.plan.pass(pass)
+		if len(prompts) == 0 && pass >= 0 {
+			p.problem(where, "the plan has no prompts for %s", passName(pass))
+			return
 		}
 		for _, id := range prompts {
-			if sent[turn{pass, id}] == 0 {
+			if t := (turn{pass, id}); sent[t] < want(t) {
 				p.problem(where, "prompt %q was not sent in %s", id, passName(pass))
 			}
 		}
@@ -398,7 +456,7 @@ func (p *replay) checkLoad(where string, _ *Configuration) {
 		}
 		last[r.Client] = r
 	}
-	if conc := p.cell.plan.Load.Conc; conc <= len(p.cell.plan.Prompts) && p.cell.configuration.Valid {
+	if conc := p.cell.plan.Load.Conc; conc <= len(p.cell.plan.pass(0)) && p.cell.configuration.Valid {
 		if most := inFlight(requests); most < conc {
 			p.warn("%s, %s: at most %d requests were under way at once, though conc is %d", where, p.cell.plan.Name, most, conc)
 		}
@@ -461,21 +519,15 @@ func (p *replay) checkPhases(where string, _ *Configuration) {
 // become free and before it starts. So no prompt starts before one that stands
 // ahead of it was due.
 func (p *replay) checkTurns(string, *Configuration) {
-	place := map[string]int{}
-	for i, id := range p.cell.plan.Prompts {
-		place[id] = i
-	}
-	for i, id := range p.cell.plan.Warmups {
-		place[id] = i
-	}
-	order := make([]int, len(p.cell.requests))
+	requests := p.cell.requests
+	place := p.places()
+	order := make([]int, len(requests))
 	for i := range order {
 		order[i] = i
 	}
-	requests := p.cell.requests
 	slices.SortStableFunc(order, func(a, b int) int {
 		x, y := requests[a], requests[b]
-		return cmp.Or(cmp.Compare(x.Phase, y.Phase), cmp.Compare(x.Pass, y.Pass), cmp.Compare(place[x.Prompt], place[y.Prompt]))
+		return cmp.Or(cmp.Compare(x.Phase, y.Phase), cmp.Compare(x.Pass, y.Pass), cmp.Compare(place[a], place[b]))
 	})
 	var last *Request // of those so far in the pass, the one that was due last
 	for _, i := range order {
@@ -490,6 +542,26 @@ func (p *replay) checkTurns(string, *Configuration) {
 			last = r
 		}
 	}
+}
+
+// places returns where in its pass each request stands. A target's plan may
+// have a prompt twice, so there the request's own id tells.
+func (p *replay) places() []int {
+	place := map[string]int{}
+	for i, id := range p.cell.plan.Prompts {
+		place[id] = i
+	}
+	for i, id := range p.cell.plan.Warmups {
+		place[id] = i
+	}
+	places := make([]int, len(p.cell.requests))
+	for i, r := range p.cell.requests {
+		places[i] = place[r.Prompt]
+		if p.report.Header.Target != nil {
+			places[i], _ = strconv.Atoi(r.ID[strings.LastIndexByte(r.ID, '.')+1:])
+		}
+	}
+	return places
 }
 
 // checkTotals holds what the closing record says of its requests against them.
@@ -515,6 +587,8 @@ func (p *replay) checkTotals(where string, closing *Configuration) {
 	compare("failed", int64(closing.Failed), int64(want.Failed))
 	compare("warmup_failed", int64(closing.WarmupFailed), int64(want.WarmupFailed))
 	compare("tokens", closing.Tokens, want.Tokens)
+	compare("prompt_tokens", closing.PromptTokens, want.PromptTokens)
+	compare("cached_tokens", closing.CachedTokens, want.CachedTokens)
 	compare("begin_ns", closing.BeginNS, want.BeginNS)
 	compare("end_ns", closing.EndNS, want.EndNS)
 	compare("lead_ns", closing.LeadNS, want.LeadNS)
@@ -588,7 +662,12 @@ func (p *replay) checkValidity(where string, closing *Configuration) {
 		}
 		return
 	}
-	if sum.Failed > 0 || sum.WarmupFailed > 0 {
+	plan := &p.cell.plan
+	if cached := sum.CachedPercent(); cached > float64(plan.MaxCached) {
+		p.problem(where, "it is called valid, but a cache answered %.1f %% of its prompts, more than max_cached %d", cached, plan.MaxCached)
+		return
+	}
+	if sum.Failed > plan.MaxFailed || sum.WarmupFailed > 0 {
 		p.problem(where, "it is called valid, but %d of %d measured requests and %d warmups failed", sum.Failed, sum.Measured, sum.WarmupFailed)
 		return
 	}

@@ -16,11 +16,21 @@ const (
 	UnitThroughput = "tok/s"       // measured tokens / (last end - first start)
 	UnitPeak       = "rss-peak-B"  // resident set of the server, its peak during the configuration
 	UnitCost       = "usd/Mtok"    // assumed price of an hour / tokens of an hour
+
+	// For a Target only.
+	UnitGap50    = "gap-p50-ms"   // between two events that carry tokens, median over all gaps, ms
+	UnitAnswer50 = "answer-p50-s" // start to first token of the answer, after the reasoning, median, s
+	UnitFailed   = "failed"       // measured requests that failed, where some may
 )
 
 // Units returns the units of all metrics, sorted as a benchmark line has them.
 func Units() []string {
 	return []string{UnitE2E95, UnitPeak, UnitThroughput, UnitTPOT50, UnitTTFT50, UnitCost}
+}
+
+// TargetUnits returns the units of all metrics of a Target.
+func TargetUnits() []string {
+	return []string{UnitAnswer50, UnitFailed, UnitGap50, UnitE2E95, UnitThroughput, UnitTPOT50, UnitTTFT50, UnitCost}
 }
 
 // HigherIsBetter says in which direction a unit improves.
@@ -85,6 +95,17 @@ func carriesToken(kind byte) bool {
 	return kind == EventContent || kind == EventReasoning || kind == EventTool
 }
 
+// FirstAnswerNS is the arrival of the first event that carries a token of the
+// answer or of a tool call, not of the reasoning before it.
+func (r *Request) FirstAnswerNS() (ns int64, ok bool) {
+	for i := range min(len(r.EventKinds), len(r.EventNS)) {
+		if carriesToken(r.EventKinds[i]) && r.EventKinds[i] != EventReasoning {
+			return r.EventNS[i], true
+		}
+	}
+	return 0, false
+}
+
 // Tokens is the number of generated tokens: ids where the server gives them,
 // else its own count; known is false where it gives neither.
 func (r *Request) Tokens() (n int, known bool) {
@@ -125,11 +146,14 @@ func (r *Request) TPOT() (ns float64, ok bool) {
 }
 
 // Summary gathers what a configuration's closing record says. The zero value
-// is ready: Add each request, AddServed each request with its server's record,
+// is ready, for a run's own server; for a Target set Foreign first.
+// Add each request, AddServed each request with its server's record,
 // AddMemory each memory record, all in any order, then Fill and Metrics. It
 // keeps no reference to any of them. Failed requests and warmups are told from
 // the measured ones here, in one place.
 type Summary struct {
+	Foreign *Plan // of the configuration if the server is a Target, else nil
+
 	Measured     int   // requests, failed ones too
 	Failed       int   // of the measured
 	WarmupFailed int   //
@@ -142,6 +166,11 @@ type Summary struct {
 	sampled   Sampled
 	ttft, e2e []int64
 	tpot      []float64
+	gaps      []int64 // for a Target
+	answer    []int64
+	reasoned  bool // some request has reasoning
+	prompt    int64
+	cached    int64
 	queue     []int64
 	unknown   int   // measured and not failed, yet of unknown length
 	firstNS   int64 // sample
@@ -189,6 +218,32 @@ func (s *Summary) Add(r *Request) {
 	}
 	if ns, ok := r.TPOT(); ok {
 		s.tpot = append(s.tpot, ns)
+	}
+	if s.Foreign != nil {
+		s.addForeign(r)
+	}
+}
+
+func (s *Summary) addForeign(r *Request) {
+	last := int64(0)
+	for i := range min(len(r.EventKinds), len(r.EventNS)) {
+		if !carriesToken(r.EventKinds[i]) {
+			continue
+		}
+		if last > 0 {
+			s.gaps = append(s.gaps, r.EventNS[i]-last)
+		}
+		last = r.EventNS[i]
+		s.reasoned = s.reasoned || r.EventKinds[i] == EventReasoning
+	}
+	if ns, ok := r.FirstAnswerNS(); ok {
+		s.answer = append(s.answer, ns-r.StartNS)
+	}
+	if r.Usage != nil {
+		s.prompt += int64(r.Usage.PromptTokens)
+		if r.Usage.CachedTokens != nil {
+			s.cached += int64(*r.Usage.CachedTokens)
+		}
 	}
 }
 
@@ -262,6 +317,7 @@ func (s *Summary) Fill(plan *Plan, c *Configuration) {
 	c.Tokens, c.BeginNS, c.EndNS = s.Tokens, s.BeginNS, s.EndNS
 	c.LeadNS = between(plan.PlannedNS, s.BeginNS)
 	c.Spans, c.Excluded, c.Sampled = s.counted, s.excluded, s.sampled
+	c.PromptTokens, c.CachedTokens = s.prompt, s.cached
 	if s.sampled.Samples > 0 {
 		c.Sampled.GapNS = max(s.sampled.GapNS, s.firstNS-plan.PlannedNS, s.EndNS-s.lastNS)
 	}
@@ -273,6 +329,15 @@ func (s *Summary) QueueP50NS() (ns int64, ok bool) {
 	slices.Sort(s.queue)
 	hundredths, ok := Percentile(s.queue, 50)
 	return hundredths / 100, ok
+}
+
+// CachedPercent is the share of a Target's prompts that a cache answered, by
+// its own count; 0 where it doesn't say.
+func (s *Summary) CachedPercent() float64 {
+	if s.prompt == 0 {
+		return 0
+	}
+	return float64(s.cached*100) / float64(s.prompt)
 }
 
 // Metrics returns the numbers of a configuration in the order of their
@@ -291,6 +356,15 @@ func (s *Summary) Metrics(peakBytes int64, hourlyUSD float64) []Metric {
 	duration := s.EndNS - s.BeginNS
 	counted := s.unknown == 0 && s.Tokens > 0 && duration > 0
 
+	if s.Foreign != nil {
+		slices.Sort(s.gaps)
+		slices.Sort(s.answer)
+		h, ok := Percentile(s.answer, 50)
+		add(UnitAnswer50, float64(h)/1e11, ok && s.reasoned)
+		add(UnitFailed, float64(s.Failed), s.Foreign.MaxFailed > 0)
+		h, ok = Percentile(s.gaps, 50)
+		add(UnitGap50, float64(h)/1e8, ok)
+	}
 	h, ok := Percentile(s.e2e, 95)
 	add(UnitE2E95, float64(h)/1e11, ok)
 	add(UnitPeak, float64(peakBytes), peakBytes > 0)

@@ -240,7 +240,7 @@ func (r *Report) checkPrinted(p *Printed) {
 	}
 	for _, u := range p.Units {
 		better := map[bool]string{true: "higher", false: "lower"}[HigherIsBetter(u.Unit)]
-		if slices.Contains(Units(), u.Unit) && u.Key == "better" && u.Value != better {
+		if (slices.Contains(Units(), u.Unit) || slices.Contains(TargetUnits(), u.Unit)) && u.Key == "better" && u.Value != better {
 			problem(u.Line, "", "unit %s with better=%s, want %s", u.Unit, u.Value, better)
 		}
 	}

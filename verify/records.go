@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -87,8 +88,8 @@ func (p *replay) headerClock(h *Header) {
 	if c.ErrorNS < 0 || c.ErrorNS > maxClockErrorNS {
 		p.problem("header", "clock known to within %d ns, want 0 to %d", c.ErrorNS, maxClockErrorNS)
 	}
-	if h.Target != nil && h.Target.URL == "" {
-		p.problem("header", "a target without url")
+	if h.Target != nil {
+		p.target(h.Target)
 	}
 }
 
@@ -123,7 +124,10 @@ func (p *replay) server(s *Server) {
 	if s.ReadyNS < 1 || s.ReadyNS > maxNS {
 		p.problem(where, "ready_ns %d, want 1 to %d", s.ReadyNS, int64(maxNS))
 	}
-	if p.report.Header.Target != nil {
+	if t := p.report.Header.Target; t != nil {
+		if want := (&Server{Kind: s.Kind, Server: s.Server, ReadyNS: s.ReadyNS, Model: Model{ID: t.Model}}); !reflect.DeepEqual(s, want) {
+			p.problem(where, "it says more than its number, ready_ns and the target's model %q, but nobody here knows that server", t.Model)
+		}
 		return
 	}
 	for _, fault := range s.faults() {

@@ -18,15 +18,27 @@ func (p *replay) checkRequest(r *Request) error {
 	if err := r.checkOrder(plan); err != nil {
 		return err
 	}
+	prompt := p.prompts[r.Prompt]
+	target := p.report.Header.Target
+	if target == nil && (r.SentIDs != nil || r.SentText != "") {
+		return fmt.Errorf("sent_ids or sent_text, but this run's own server reads the corpus's prompts as they are")
+	}
+	if target != nil && prompt != nil {
+		if err := p.checkSent(r, prompt); err != nil {
+			return err
+		}
+	}
 	if r.Failure != nil {
 		return r.checkFailure()
 	}
 	if err := r.checkStream(); err != nil {
 		return err
 	}
-	prompt := p.prompts[r.Prompt]
 	if prompt == nil {
 		return nil // the plan has it, and a problem for it
+	}
+	if target != nil {
+		return p.checkForeign(r, prompt)
 	}
 	if r.PromptIDs != nil && prompt.IDs != nil && !slices.Equal(r.PromptIDs, prompt.IDs) {
 		return fmt.Errorf("prompt_ids aren't those of prompt %q: %s", r.Prompt, firstDifference(r.PromptIDs, prompt.IDs))
@@ -37,9 +49,6 @@ func (p *replay) checkRequest(r *Request) error {
 	n, known := r.Tokens()
 	if plan.ExactOutput && (!known || n != r.OutputTokens || r.Finish != "length") {
 		return fmt.Errorf("no failure, yet %d tokens (known: %t) with finish %q, want %d with \"length\"", n, known, r.Finish, r.OutputTokens)
-	}
-	if p.report.Header.Target != nil {
-		return nil
 	}
 	if err := r.checkOwn(); err != nil {
 		return err

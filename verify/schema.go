@@ -91,13 +91,43 @@ type Host struct {
 	MachineLock    bool      `json:"machine_lock"`     // this run held the machine-wide lock
 }
 
-// Target is a server named by its URL instead of started here.
+// Target is a server named by its URL instead of started here, and how it was
+// asked.
 type Target struct {
 	URL     string `json:"url"` // without user information
 	API     string `json:"api"` // "completions" or "chat"
 	Model   string `json:"model"`
 	Proxied bool   `json:"proxied"`
+
+	Software string   `json:"software,omitempty"`  // Server header of its answers
+	Reuse    bool     `json:"reuse,omitempty"`     // connections serve one request after the other
+	Insecure bool     `json:"insecure,omitempty"`  // certificates weren't checked
+	KeyFrom  string   `json:"key_from,omitempty"`  // environment variable with the API key; the key is never recorded
+	Headers  []string `json:"headers,omitempty"`   // names of headers that the user added, without their values
+	Fields   []Field  `json:"fields,omitempty"`    // of every request's body, from the user
+	Optional []string `json:"optional,omitempty"`  // fields not every server knows, that this one took and each request has
+	Prompts  string   `json:"prompts,omitempty"`   // how their length is known, one of the Prompts constants
+	SaltSeed int64    `json:"salt_seed,omitempty"` // of the salt at the beginning of every prompt, 0 for none
+	Repeats  bool     `json:"repeats,omitempty"`   // the user said that a prompt may be sent again
 }
+
+// Field is a member of a request's body.
+type Field struct {
+	Name  string `json:"name"`
+	Value string `json:"value"` // JSON; null leaves the field out
+}
+
+// How the length of a prompt to a Target is known. The server's own count,
+// usage.prompt_tokens, must agree in each request, but for PromptsInexact.
+const (
+	PromptsIDs      = "ids"      // it is sent as ids
+	PromptsTokenize = "tokenize" // its text was made to measure with the server's /tokenize
+	PromptsFile     = "file"     // the user's file says so
+	PromptsInexact  = "inexact"  // it isn't; the axis says "about"
+)
+
+// About begins the value of an input axis that isn't exact.
+const About = "about"
 
 // Corpus is the set of prompts of a file, each under its id. SHA256 is of the
 // corpus file: every prompt's canonical JSON with a newline after it.
@@ -194,6 +224,11 @@ type Plan struct {
 	OutputTokens int      `json:"output_tokens"`
 	ExactOutput  bool     `json:"exact_output"` // a shorter answer is a failure
 	PlannedNS    int64    `json:"planned_ns"`   // when this record was made
+
+	// For a Target only.
+	PerPass   int `json:"per_pass,omitempty"`   // each pass has the next so many of Prompts; 0: each has all of them
+	MaxFailed int `json:"max_failed,omitempty"` // measured requests that may fail
+	MaxCached int `json:"max_cached,omitempty"` // percent of the prompts' tokens that a cache may answer
 }
 
 // Axis is one key=value of a benchmark's name.
@@ -238,6 +273,8 @@ type Request struct {
 	Usage        *Usage   `json:"usage,omitempty"`        //
 	Reused       bool     `json:"reused,omitempty"`       // the connection had served a request before
 	Failure      *Failure `json:"failure,omitempty"`
+	SentIDs      []int32  `json:"sent_ids,omitempty"`  // the prompt as it was sent, where that isn't the corpus's
+	SentText     string   `json:"sent_text,omitempty"` // the same, of text
 }
 
 // The kinds of events, one letter each in Request.EventKinds.
@@ -325,6 +362,11 @@ type Configuration struct {
 	Metrics      []Metric `json:"metrics"`     // none if invalid
 	Valid        bool     `json:"valid"`
 	Reasons      []string `json:"reasons"` // why it isn't valid
+
+	// For a Target only: sums of the server's own counts, over measured
+	// requests that didn't fail.
+	PromptTokens int64 `json:"prompt_tokens,omitempty"`
+	CachedTokens int64 `json:"cached_tokens,omitempty"`
 }
 
 // Spans says where the time of some requests went: sums in ns, each over the

@@ -32,7 +32,7 @@ var tampered = []struct {
 	{"own server on a private clock", func(f *file) { f.header().Clock = Clock{Name: "process"} }, `verify: run.jsonl:1: header: clock process, but the server's own log needs a clock that both can read`},
 	{"private clock with a base", func(f *file) { f.header().Clock.Name = "process" }, `verify: run.jsonl:1: header: clock process with base_ns 86400000000001 and error_ns 150, want 0: no other process reads it`},
 	{"coarse clock", func(f *file) { f.header().Clock.ErrorNS = 1_000_001 }, `verify: run.jsonl:1: header: clock known to within 1000001 ns, want 0 to 1000000`},
-	{"target without url", func(f *file) { f.header().Target = &Target{} }, `verify: run.jsonl:1: header: a target without url`},
+	{"target without url", func(f *file) { f.header().Target = &Target{} }, `verify: run.jsonl:1: header: target: url "" and api "", want a URL and "completions" or "chat"`},
 	{"other schema", func(f *file) { f.header().Schema = "servebench/2" }, `verify: run.jsonl:1: header: schema "servebench/2", want "servebench/1"`},
 	{"second header", func(f *file) { f.insertAfter(f.corpus(), f.header()) }, `verify: run.jsonl:3: a second header`},
 	{"no header", func(f *file) { f.remove(f.header()) }, `verify: run.jsonl:1: not evidence: the first line is no header record`},
@@ -386,15 +386,39 @@ func move(r *Request, s *Served, by int64) {
 	}
 }
 
-// targeted turns a file into one about a server that the run didn't start.
+// targeted turns a file into one about a server that the run didn't start,
+// whose prompts of ids are salted.
 func targeted(f *file) {
-	f.header().Target = &Target{URL: "http://127.0.0.1:8000/v1", API: "completions", Model: "m"}
+	t := &Target{
+		URL: "http://127.0.0.1:8000/v1", API: "completions", Model: "m", Software: "uvicorn", Headers: []string{"X-Team"},
+		Fields: []Field{{"top_k", "1"}}, Optional: []string{"ignore_eos"}, KeyFrom: "API_KEY", Prompts: PromptsIDs, SaltSeed: 42,
+	}
+	f.header().Target = t
+	pool := f.corpus().Pool()
 	each(f, func(s *Served) { f.remove(s) })
 	each(f, func(m *Memory) { f.remove(m) })
+	each(f, func(s *Server) {
+		*s = Server{Kind: KindServer, Server: s.Server, ReadyNS: s.ReadyNS, Model: Model{ID: t.Model}}
+	})
+	each(f, func(p *Plan) {
+		_, rest, _ := strings.Cut(p.Name, "/input")
+		p.Name, p.Axes, p.MaxCached = "BenchmarkServe/input"+rest, p.Axes[1:], 5
+	})
+	each(f, func(r *Request) {
+		r.SentIDs = SaltedIDs(t.SaltSeed, r.ID, f.prompt(r.Prompt).IDs, pool)
+		r.PromptIDs = r.SentIDs
+	})
 	each(f, func(c *Configuration) {
 		c.PeakBytes, c.PeakSource = 0, Unmeasured
 		f.recompute(c.Config)
 	})
+}
+
+// unsalt has a targeted file's prompts sent as they stand, again and again.
+func unsalt(f *file) {
+	t := f.header().Target
+	t.SaltSeed, t.Repeats = 0, true
+	each(f, func(r *Request) { r.SentIDs, r.PromptIDs = nil, f.prompt(r.Prompt).IDs })
 }
 
 func TestTamperedEvidenceIsRefused(t *testing.T) {

@@ -151,6 +151,7 @@ func replayFile(name string, source io.Reader, limit int) (*Report, error) {
 		hash:    sha256.New(),
 		decoder: newDecoder(),
 		prompts: map[string]*Prompt{},
+		sent:    map[[sha256.Size]byte]string{},
 		repeats: map[string]int{},
 	}
 	reader := bufio.NewReaderSize(source, 1<<16)
@@ -203,10 +204,12 @@ type replay struct {
 	broken  bool // order is lost; later lines would only repeat the first problem
 
 	prompts map[string]*Prompt
-	repeats map[string]int // of a name and GOMAXPROCS
-	cell    *cell          // the open configuration
-	lastNS  int64          // end of all before the open configuration
-	slot    *Served        // the last to hold the server's slot before it
+	pool    []int32                      // of the corpus, for a target's salts
+	sent    map[[sha256.Size]byte]string // prompts as sent to a target, and by which request
+	repeats map[string]int               // of a name and GOMAXPROCS
+	cell    *cell                        // the open configuration
+	lastNS  int64                        // end of all before the open configuration
+	slot    *Served                      // the last to hold the server's slot before it
 
 	trailer Trailer // counted here
 }
