@@ -297,7 +297,7 @@ func TestClientCutAnywhere(t *testing.T) {
 					ends = append(ends, event.End)
 				}
 			}
-			for _, cut := range cuts(len(body), 1000) {
+			for _, cut := range cuts(len(body), 500) {
 				synctest.Test(t, func(t *testing.T) {
 					var begin int64
 					clock := NewClock()

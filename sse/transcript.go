@@ -17,8 +17,8 @@ import (
 type transcript struct {
 	request   *verify.Request
 	kinds     []byte // of each event so far; bare where only ids came
-	text      strings.Builder
-	reasoning strings.Builder
+	text      []byte
+	reasoning []byte
 	ids       []int // in each event so far
 	withIDs   bool  // some event has ids
 	without   bool  // some event has a token, and nothing said of ids
@@ -187,7 +187,8 @@ func something(v gjson.Result) bool {
 // choice reads text, reasoning, tool calls, ids and finish reason of one
 // choice, in the forms of both the completions and the chat endpoint.
 func (t *transcript) choice(number int, choice gjson.Result) (kind byte, ids int) {
-	var p payload
+	said, thought := len(t.text), len(t.reasoning)
+	var wordless wordless
 	var list, finish, failure gjson.Result
 	index := int64(0)
 	choice.ForEach(func(key, value gjson.Result) bool {
@@ -195,9 +196,9 @@ func (t *transcript) choice(number int, choice gjson.Result) (kind byte, ids int
 		case "index":
 			index = value.Int()
 		case "text":
-			p.text += value.Str
+			t.text = append(t.text, value.Str...)
 		case "delta":
-			p.delta(value)
+			wordless = t.delta(value)
 		case "token_ids":
 			list = value
 		case "prompt_token_ids":
@@ -213,32 +214,33 @@ func (t *transcript) choice(number int, choice gjson.Result) (kind byte, ids int
 		}
 		return true
 	})
-	if index != 0 {
+	kind = verify.EventError
+	switch {
+	case index != 0:
 		t.fail(verify.FailStream, "event %d has choice %d, though one answer was asked for", number, index)
-		return verify.EventOther, 0
-	}
-	if something(failure) {
+		kind = verify.EventOther
+	case something(failure):
 		t.fail(verify.FailServer, "%s", message([]byte(choice.Raw)))
-		return verify.EventError, 0
-	}
-	if finish.Str == "error" || finish.Str == "abort" {
+	case finish.Str == "error" || finish.Str == "abort":
 		t.fail(verify.FailServer, "the server gives finish_reason %q", finish.Str)
-		return verify.EventError, 0
+	default:
+		kind = verify.EventContent
+	}
+	if kind != verify.EventContent {
+		t.text, t.reasoning = t.text[:said], t.reasoning[:thought]
+		return kind, 0
 	}
 	if finish.Str != "" {
 		t.request.Finish = finish.Str
 	}
-	t.text.WriteString(p.text)
-	t.reasoning.WriteString(p.thought)
 	before := len(t.request.TokenIDs)
 	t.request.TokenIDs = t.appendIDs(t.request.TokenIDs, number, list)
 	ids = len(t.request.TokenIDs) - before
 	switch {
-	case p.text != "" || p.sound:
-		kind = verify.EventContent
-	case p.thought != "" || p.sealed:
+	case len(t.text) > said || wordless.audio:
+	case len(t.reasoning) > thought || wordless.reasoning:
 		kind = verify.EventReasoning
-	case p.tool:
+	case wordless.tool:
 		kind = verify.EventTool
 	case ids > 0:
 		kind = bare
@@ -251,26 +253,24 @@ func (t *transcript) choice(number int, choice gjson.Result) (kind byte, ids int
 	return kind, ids
 }
 
-// payload is what one choice brings.
-type payload struct {
-	text    string
-	thought string
-	sealed  bool // reasoning that came enciphered
-	tool    bool
-	sound   bool
+// wordless says what a delta has that was generated and is no text.
+type wordless struct {
+	reasoning bool // enciphered
+	tool      bool // a piece of a call
+	audio     bool // samples
 }
 
-func (p *payload) delta(delta gjson.Result) {
-	var thoughts [3]string // one reasoning, by the names that some servers all give
+func (t *transcript) delta(delta gjson.Result) (w wordless) {
+	said := len(t.text)
+	var thoughts [3]string // one reasoning, by names of which some servers give several
 	var details gjson.Result
 	hidden := false
-	said := len(p.text)
 	delta.ForEach(func(key, value gjson.Result) bool {
 		switch key.Str {
 		case "content":
-			p.content(value)
+			t.content(value)
 		case "refusal":
-			p.text += value.Str
+			t.text = append(t.text, value.Str...)
 		case "reasoning_content":
 			thoughts[0] = value.Str
 		case "reasoning":
@@ -281,55 +281,54 @@ func (p *payload) delta(delta gjson.Result) {
 			details = value
 		case "tool_calls":
 			value.ForEach(func(_, call gjson.Result) bool {
-				p.tool = p.tool || called(call.Get("function")) || called(call.Get("custom"))
+				w.tool = w.tool || called(call.Get("function")) || called(call.Get("custom"))
 				return true
 			})
 		case "function_call":
-			p.tool = p.tool || called(value)
+			w.tool = w.tool || called(value)
 		case "audio":
-			p.text += value.Get("transcript").Str
-			p.sound = p.sound || value.Get("data").Str != ""
+			t.text = append(t.text, value.Get("transcript").Str...)
+			w.audio = w.audio || value.Get("data").Str != ""
 		case "extra_content": // Gemini's
 			hidden = value.Get("google.thought").Bool()
 		}
 		return true
 	})
+	if hidden {
+		t.reasoning = append(t.reasoning, t.text[said:]...)
+		t.text = t.text[:said]
+	}
 	for _, thought := range thoughts {
 		if thought != "" {
-			p.thought += thought
-			details = gjson.Result{}
-			break
+			t.reasoning = append(t.reasoning, thought...)
+			return w
 		}
 	}
 	details.ForEach(func(_, detail gjson.Result) bool {
 		for _, name := range []string{"text", "summary", "thinking"} {
-			p.thought += detail.Get(name).Str
+			t.reasoning = append(t.reasoning, detail.Get(name).Str...)
 		}
-		p.sealed = p.sealed || detail.Get("data").Str != ""
+		w.reasoning = w.reasoning || detail.Get("data").Str != ""
 		return true
 	})
-	if hidden {
-		p.thought += p.text[said:]
-		p.text = p.text[:said]
-	}
+	return w
 }
 
 // content takes text, or an array of parts of text and of thinking.
-func (p *payload) content(value gjson.Result) {
+func (t *transcript) content(value gjson.Result) {
 	if !value.IsArray() {
-		p.text += value.Str
+		t.text = append(t.text, value.Str...)
 		return
 	}
 	value.ForEach(func(_, part gjson.Result) bool {
-		p.text += part.Get("text").Str + part.Get("refusal").Str
-		switch thinking := part.Get("thinking"); {
-		case thinking.IsArray():
+		t.text = append(append(t.text, part.Get("text").Str...), part.Get("refusal").Str...)
+		thinking := part.Get("thinking")
+		t.reasoning = append(t.reasoning, thinking.Str...)
+		if thinking.IsArray() {
 			thinking.ForEach(func(_, piece gjson.Result) bool {
-				p.thought += piece.Get("text").Str
+				t.reasoning = append(t.reasoning, piece.Get("text").Str...)
 				return true
 			})
-		default:
-			p.thought += thinking.Str
 		}
 		return true
 	})
@@ -426,8 +425,8 @@ func (t *transcript) finish() {
 	r := t.request
 	t.nameBare()
 	r.EventKinds = string(t.kinds)
-	r.Text = strings.ToValidUTF8(t.text.String(), "�")
-	r.Reasoning = strings.ToValidUTF8(t.reasoning.String(), "�")
+	r.Text = strings.ToValidUTF8(string(t.text), "�")
+	r.Reasoning = strings.ToValidUTF8(string(t.reasoning), "�")
 	r.Finish = strings.ToValidUTF8(r.Finish, "�")
 	if t.withIDs && !t.without {
 		r.EventIDs = t.ids
