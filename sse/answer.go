@@ -2,6 +2,7 @@ package sse
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/http"
 	"strings"
@@ -32,7 +33,7 @@ func read(r *verify.Request, response *http.Response, got received, reads []read
 		if location := response.Header.Get("Location"); location != "" {
 			to = " to " + location
 		}
-		fail(verify.FailStatus, "%s%s: %s", response.Status, to, message(got.body))
+		fail(verify.FailStatus, "%s%s: %s", response.Status, to, reason(got.body))
 		return
 	}
 	if coding := response.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
@@ -41,7 +42,7 @@ func read(r *verify.Request, response *http.Response, got received, reads []read
 	}
 	media, _, _ := strings.Cut(response.Header.Get("Content-Type"), ";")
 	if !strings.EqualFold(strings.TrimSpace(media), "text/event-stream") {
-		fail(verify.FailReply, "content type %q, want text/event-stream: %s", response.Header.Get("Content-Type"), message(got.body))
+		fail(verify.FailReply, "content type %q, want text/event-stream: %s", response.Header.Get("Content-Type"), reason(got.body))
 		return
 	}
 	script := transcript{request: r}
@@ -116,13 +117,18 @@ func unended(tail []byte) []byte {
 	return nil
 }
 
+const noReason = "the server gives no reason"
+
+// reason returns what a body says of a failure.
+func reason(body []byte) string { return cmp.Or(message(body), noReason) }
+
 // boundMessage bounds a message, makes it valid UTF-8 and stands in for an
 // empty one, for a failure is never without.
 func boundMessage(message string) string {
 	const most = 1000
 	message = strings.ToValidUTF8(message, "�")
 	if message == "" {
-		return "the server gives no reason"
+		return noReason
 	}
 	if len(message) > most {
 		message = strings.ToValidUTF8(message[:most], "") + "…"

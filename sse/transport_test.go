@@ -1,14 +1,20 @@
 package sse
 
 import (
+	"bufio"
+	"compress/gzip"
 	"encoding/json"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"servebench/verify"
 )
@@ -132,13 +138,13 @@ func TestClientTunnel(t *testing.T) {
 		}
 		tunnels++
 		w.WriteHeader(http.StatusOK)
-		conn, _, err := http.NewResponseController(w).Hijack()
+		conn, buffered, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		go func() {
-			io.Copy(target, conn)
+			io.Copy(target, buffered) // the server may have read a byte of it
 			target.Close()
 		}()
 		go func() {
@@ -177,5 +183,219 @@ func TestClientProxy(t *testing.T) {
 	r = &verify.Request{}
 	if c.Complete(t.Context(), Ask{Prompt: "p"}, r); r.Failure == nil || asked != "" {
 		t.Errorf("without a proxy: failure %+v, the environment's proxy was asked for %q", r.Failure, asked)
+	}
+}
+
+// Whatever the server makes of a request, it hears of it once.
+func TestClientTriesOnce(t *testing.T) {
+	tests := []struct {
+		name   string
+		answer http.HandlerFunc
+		class  string
+		status int
+		says   string
+	}{
+		{"429 with Retry-After", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "0")
+			http.Error(w, `{"error":{"message":"slow down"}}`, http.StatusTooManyRequests)
+		}, verify.FailStatus, 429, "429 Too Many Requests: slow down"},
+		{"503 with a page", func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "<html>down</html>", http.StatusServiceUnavailable)
+		}, verify.FailStatus, 503, "503 Service Unavailable: <html>down</html>"},
+		{"408, which says try again", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusRequestTimeout)
+		}, verify.FailStatus, 408, "408 Request Timeout: the server gives no reason"},
+		{"425", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooEarly) }, verify.FailStatus, 425, "425 Too Early"},
+		{"307 to itself", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/v1/completions/", http.StatusTemporaryRedirect)
+		}, verify.FailStatus, 307, "307 Temporary Redirect to /v1/completions/: "},
+		{"hung up on", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, verify.FailStream, 0, "EOF"},
+	}
+	for _, test := range tests {
+		for _, reuse := range []bool{false, true} {
+			asked := 0
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				asked++
+				io.Copy(io.Discard, r.Body)
+				test.answer(w, r)
+			}))
+			c := Client{BaseURL: server.URL, Clock: NewClock(), Reuse: reuse}
+			r := &verify.Request{}
+			c.Complete(t.Context(), Ask{Prompt: "p"}, r)
+			if asked != 1 || r.Failure == nil || r.Failure.Class != test.class || r.Status != test.status || !strings.Contains(r.Failure.Message, test.says) {
+				t.Errorf("%s (reuse %t): asked %d times, status %d, failure %+v, want once, %d, %s: %s", test.name, reuse, asked, r.Status, r.Failure, test.status, test.class, test.says)
+			}
+			c.Close()
+			server.Close()
+		}
+	}
+}
+
+// A base URL in each of its forms reaches each endpoint, once and nothing else.
+func TestClientReachesEndpoint(t *testing.T) {
+	for _, base := range []string{"", "/", "/v1", "/v1/", "/team/x/v1", "/team/x/v1/", "/team/x"} {
+		for _, chat := range []bool{false, true} {
+			var paths []string
+			server := httptest.NewServer(echo(func(r *http.Request, _ []byte) { paths = append(paths, r.Method+" "+r.URL.Path) }))
+			want := "/v1/completions"
+			if chat {
+				want = "/v1/chat/completions"
+			}
+			if strings.HasPrefix(base, "/team/x") {
+				want = "/team/x" + want
+			}
+			c := Client{BaseURL: server.URL + base, Clock: NewClock(), Chat: chat}
+			r := &verify.Request{}
+			c.Complete(t.Context(), Ask{Prompt: "p"}, r)
+			if r.Failure != nil || len(paths) != 1 || paths[0] != "POST "+want {
+				t.Errorf("base %q, chat %t: failure %+v, asked for %q, want POST %s once", base, chat, r.Failure, paths, want)
+			}
+			server.Close()
+		}
+	}
+}
+
+// localhost is ::1 and 127.0.0.1; a server on one of them is found.
+func TestClientLocalhost(t *testing.T) {
+	tried := 0
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		listener, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Logf("no %s here: %v", address, err)
+			continue
+		}
+		asked := 0
+		server := httptest.NewUnstartedServer(echo(func(*http.Request, []byte) { asked++ }))
+		server.Listener.Close()
+		server.Listener = listener
+		server.Start()
+		if addresses, err := net.LookupHost("localhost"); err != nil || !slices.Contains(addresses, listener.Addr().(*net.TCPAddr).IP.String()) {
+			t.Logf("localhost is %q here (%v), not %s", addresses, err, address)
+			server.Close()
+			continue
+		}
+		tried++
+		c := Client{BaseURL: "http://localhost:" + strconv.Itoa(listener.Addr().(*net.TCPAddr).Port), Clock: NewClock()}
+		r := &verify.Request{}
+		if c.Complete(t.Context(), Ask{Prompt: "p"}, r); r.Failure != nil || asked != 1 {
+			t.Errorf("a server on %s: failure %+v, asked %d times, want once", address, r.Failure, asked)
+		}
+		server.Close()
+	}
+	if tried == 0 {
+		t.Skip("localhost is no loopback address here")
+	}
+}
+
+// The client says that it takes no compression. A server that compresses all
+// the same, and keeps 10 events back till the end, isn't measured; one that
+// asks first is, event by event.
+func TestClientWantsNoCompression(t *testing.T) {
+	for _, always := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var begin int64
+			clock := NewClock()
+			r := complete(pipe(func(conn net.Conn) {
+				defer conn.Close()
+				request, err := http.ReadRequest(bufio.NewReader(conn))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				begin = clock.Now()
+				head := strings.TrimSuffix(streamHead, "\r\n")
+				var body io.Writer = conn
+				if always || strings.Contains(request.Header.Get("Accept-Encoding"), "gzip") {
+					head += "Content-Encoding: gzip\r\n"
+					compressor := gzip.NewWriter(conn)
+					defer compressor.Close()
+					body = compressor
+				}
+				io.WriteString(conn, head+"\r\n")
+				for range 10 {
+					time.Sleep(20 * time.Millisecond)
+					io.WriteString(body, "data: {\"choices\":[{\"index\":0,\"text\":\"a\"}]}\n\n")
+				}
+				io.WriteString(body, "data: [DONE]\n\n")
+			}), clock)
+			if always {
+				if r.Failure == nil || r.Failure.Class != verify.FailReply || !strings.HasPrefix(r.Failure.Message, "the answer is compressed (gzip)") {
+					t.Errorf("failure %+v, want a reply that is compressed", r.Failure)
+				}
+				return
+			}
+			if r.Failure != nil || r.EventKinds != "ccccccccccd" {
+				t.Fatalf("failure %+v, kinds %q", r.Failure, r.EventKinds)
+			}
+			for i, ns := range r.EventNS[:10] {
+				if want := begin + int64(i+1)*20e6; ns != want {
+					t.Errorf("event %d arrived at %d, want %d", i, ns, want)
+				}
+			}
+		})
+	}
+}
+
+// A reset in the middle of a stream, by a real one's kernel.
+func TestClientReset(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	read := make(chan struct{})
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		http.ReadRequest(bufio.NewReader(conn))
+		io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {\"choices\":[{\"index\":0,\"text\":\"a\",\"finish_reason\":\"stop\"}]}\n\n")
+		<-read
+		conn.(*net.TCPConn).SetLinger(0)
+		conn.Close()
+	}()
+	time.AfterFunc(50*time.Millisecond, func() { close(read) })
+	c := Client{BaseURL: "http://" + listener.Addr().String(), Clock: NewClock()}
+	r := &verify.Request{}
+	c.Complete(t.Context(), Ask{Prompt: "p"}, r)
+	if r.Failure == nil || r.Failure.Class != verify.FailStream || !strings.Contains(r.Failure.Message, "connection reset") || r.Text != "a" {
+		t.Errorf("failure %+v after %q, want a reset after what came", r.Failure, r.Text)
+	}
+}
+
+// Pings are life: a queue may be longer than the idle limit. They stamp
+// nothing. When they stop, that is a stall.
+func TestClientPings(t *testing.T) {
+	for _, stall := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var begin int64
+			clock := NewClock()
+			r := complete(pipe(func(conn net.Conn) {
+				defer conn.Close()
+				http.ReadRequest(bufio.NewReader(conn))
+				begin = clock.Now()
+				io.WriteString(conn, streamHead)
+				for range 10 {
+					time.Sleep(DefaultIdle - time.Second)
+					io.WriteString(conn, ": ping\n\n")
+				}
+				if stall {
+					io.Copy(io.Discard, conn)
+					return
+				}
+				io.WriteString(conn, "data: {\"choices\":[{\"index\":0,\"text\":\"a\",\"finish_reason\":\"stop\"}]}\n\n")
+			}), clock)
+			alive := 10 * int64(DefaultIdle-time.Second)
+			if stall {
+				if r.Failure == nil || r.Failure.Class != verify.FailStall || r.EndNS-begin != alive+int64(DefaultIdle) {
+					t.Errorf("failure %+v after %d ns, want a stall after %d", r.Failure, r.EndNS-begin, alive+int64(DefaultIdle))
+				}
+				return
+			}
+			if first, _ := r.FirstTokenNS(); r.Failure != nil || first-begin != alive || len(r.EventNS) != 1 {
+				t.Errorf("failure %+v, first token after %d ns in %d events, want %d in 1", r.Failure, first-begin, len(r.EventNS), alive)
+			}
+		})
 	}
 }
