@@ -15,76 +15,103 @@ import (
 // Cell is one configuration. Its axes are the key=value parts of the
 // benchmark's name.
 type Cell struct {
-	Conc         int      // closed-loop clients
+	Conc         int      // closed-loop clients; 0 means 1
+	OutputTokens int      // of each request; 0 means 24
+	ExactOutput  bool     // ids and counts must be exactly as planned
 	Prompts      []string // ids in the corpus, each sent once a pass
 	Warmups      []string // sent before the first pass, kept and excluded
-	OutputTokens int      // of each request
-	ExactOutput  bool     // ids and counts must be exactly as planned
+
+	// For a target, which has no need of Prompts and Warmups.
+	Input     int // length of the prompts in tokens; 0 means 64
+	Requests  int // of a pass; 0 means 6, or Conc if that is more
+	MaxFailed int // measured requests that may fail, shown beside the metrics
+	MaxCached int // percent of the prompts' tokens that a cache may answer; 0 means 5, below 0 none
 }
 
-// Benchmark measures cell on the server added last: a warmup, then one pass
-// of the prompts an iteration. It reports the metrics of a valid
-// configuration; an invalid one fails b with its reasons and has no metrics.
-// Everything is in the evidence in either case.
+// Defaults of a Cell.
+const (
+	defaultOutputTokens = 24
+	defaultRequests     = 6
+	defaultMaxCached    = 5
+)
+
+// Benchmark measures cell on the server added last, or on the target: a
+// warmup, then one pass of the prompts an iteration. It reports the metrics of
+// a valid configuration; an invalid one fails b with its reasons and has no
+// metrics. Everything is in the evidence in either case.
 func (r *Run) Benchmark(b *testing.B, cell Cell) {
 	b.Helper()
-	if r.process == nil {
+	if r.process == nil && r.target == nil {
 		r.Unmeasured(b, errNoServer)
 	}
 	if r.broken != nil {
 		r.Unmeasured(b, r.broken)
 	}
-	warmups, err := r.find(cell.Warmups)
-	if err != nil {
-		r.Unmeasured(b, err)
+	cell.Conc = max(cell.Conc, 1)
+	if cell.OutputTokens == 0 {
+		cell.OutputTokens = defaultOutputTokens
 	}
-	prompts, err := r.find(cell.Prompts)
+	name := b.Name()
+	key := fmt.Sprintf("%s-%d", name, runtime.GOMAXPROCS(0))
+	plan := &verify.Plan{
+		Kind: verify.KindPlan, Config: r.configs + 1, Server: r.servers, Name: name, Axes: axes(name),
+		Repetition: r.repeats[key] + 1, GOMAXPROCS: runtime.GOMAXPROCS(0), Load: verify.Load{Kind: "closed", Conc: cell.Conc},
+		Prompts: cell.Prompts, Warmups: cell.Warmups, OutputTokens: cell.OutputTokens, ExactOutput: cell.ExactOutput,
+	}
+	var source passes
+	var err error
+	if r.target != nil {
+		source, err = r.prepare(b.Context(), plan, cell)
+	} else {
+		source, err = r.fixed(plan)
+	}
 	if err != nil {
 		r.Unmeasured(b, err)
 	}
 	r.configs++
-	name := b.Name()
-	key := fmt.Sprintf("%s-%d", name, runtime.GOMAXPROCS(0))
 	r.repeats[key]++
-	plan := &verify.Plan{
-		Kind: verify.KindPlan, Config: r.configs, Server: r.servers, Name: name, Axes: axes(name),
-		Repetition: r.repeats[key], GOMAXPROCS: runtime.GOMAXPROCS(0), Load: verify.Load{Kind: "closed", Conc: cell.Conc},
-		Prompts: cell.Prompts, Warmups: cell.Warmups, OutputTokens: cell.OutputTokens, ExactOutput: cell.ExactOutput,
-		PlannedNS: r.Clock.Now(),
-	}
+	plan.PlannedNS = r.Clock.Now()
 	slept := r.asleep()
 	ctx, cancel := context.WithCancelCause(b.Context())
 	defer cancel(nil)
 	if err := r.append(plan); err != nil {
 		cancel(err)
 	}
-	rec := newRecorder(r, cancel)
-	go func() { // a dead server can't answer
-		select {
-		case <-r.process.Dead():
-			cancel(r.process.Err())
-		case <-ctx.Done():
-		}
-	}()
-	watch := watchMemory(r.process.command.Process.Pid, plan.Config, r.Clock, func(m *verify.Memory) { rec.records <- m })
-	loop := closedLoop{
-		client: &sse.Client{BaseURL: "http://" + r.process.Ready.Addr, Model: r.process.Ready.Server.Model.ID, Clock: r.Clock, Idle: r.idle},
-		plan:   plan,
-		done:   func(request *verify.Request) { rec.records <- request },
+	rec := newRecorder(r, plan, cancel)
+	loop := closedLoop{plan: plan, target: r.target, done: func(request *verify.Request) { rec.records <- request }}
+	var watch *memory
+	if r.target != nil {
+		loop.client = r.target.connect(cell.OutputTokens)
+		defer loop.client.Close()
+	} else {
+		loop.client = &sse.Client{BaseURL: "http://" + r.process.Ready.Addr, Model: r.process.Ready.Server.Model.ID, Clock: r.Clock, Idle: r.idle}
+		go func() { // a dead server can't answer
+			select {
+			case <-r.process.Dead():
+				cancel(r.process.Err())
+			case <-ctx.Done():
+			}
+		}()
+		watch = watchMemory(r.process.command.Process.Pid, plan.Config, r.Clock, func(m *verify.Memory) { rec.records <- m })
 	}
-	loop.run(ctx, verify.PhaseWarmup, 0, warmups)
+	loop.run(ctx, verify.PhaseWarmup, 0, source(-1))
 	passes := 0
 	for b.Loop() {
 		if ctx.Err() == nil {
-			loop.run(ctx, verify.PhaseMeasured, passes, prompts)
+			loop.run(ctx, verify.PhaseMeasured, passes, source(passes))
 			passes++
 		}
 	}
-	served, logErr := r.served(plan, int(loop.sent.Load()))
-	for _, s := range served {
-		rec.records <- s
+	var served []*verify.Served
+	var logErr error
+	peak, peakSource := int64(0), verify.Unmeasured
+	if r.process != nil {
+		served, logErr = r.served(plan, int(loop.sent.Load()))
+		for _, s := range served {
+			rec.records <- s
+		}
+		peak, peakSource = watch.end()
 	}
-	peak, source := watch.end()
 	rec.end()
 
 	// What made requests fail comes before them.
@@ -92,8 +119,8 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 	if r.broken != nil {
 		reasons = append(reasons, r.broken.Error())
 	}
-	if err := r.process.Err(); err != nil {
-		reasons = append(reasons, err.Error())
+	if r.process != nil && r.process.Err() != nil {
+		reasons = append(reasons, r.process.Err().Error())
 	}
 	if logErr != nil {
 		reasons = append(reasons, logErr.Error())
@@ -102,18 +129,21 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 		reasons = append(reasons, fmt.Sprintf("load: the machine slept for %v during the configuration", slept.Round(time.Millisecond)))
 	}
 	reasons = append(reasons, rec.reasons...)
-	if sent := int(loop.sent.Load()); len(reasons) == 0 && len(served) < sent {
+	if sent := int(loop.sent.Load()); r.process != nil && len(reasons) == 0 && len(served) < sent {
 		reasons = append(reasons, fmt.Sprintf("load: the server logged %d of %d requests, %v after the last had ended", len(served), sent, logWait))
+	}
+	if cached := rec.summary.CachedPercent(); cached > float64(plan.MaxCached) {
+		reasons = append(reasons, fmt.Sprintf("a cache answered %.1f %% of the prompts' tokens, more than the limit of %d %%: turn it off in the server, or raise -cached-limit (Cell.MaxCached)", cached, plan.MaxCached))
 	}
 	if passes == 0 {
 		reasons = append(reasons, "no pass was made")
 	}
-	if rec.stalled != nil {
+	if rec.stalled != nil && r.process != nil {
 		r.process.Kill() // whoever comes next wants one that answers
 	}
 	c := &verify.Configuration{
 		Kind: verify.KindConfiguration, Config: plan.Config, Passes: passes,
-		PeakBytes: peak, PeakSource: source, Metrics: []verify.Metric{}, Valid: len(reasons) == 0, Reasons: []string{},
+		PeakBytes: peak, PeakSource: peakSource, Metrics: []verify.Metric{}, Valid: len(reasons) == 0, Reasons: []string{},
 	}
 	rec.summary.Fill(plan, c)
 	if c.Valid {
@@ -136,10 +166,28 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 	b.ReportMetric(0, "ns/op") // a pass has no length of interest
 }
 
-func (r *Run) find(ids []string) ([]*verify.Prompt, error) {
-	out := make([]*verify.Prompt, len(ids))
+// passes gives the prompts of a pass, or of the warmup, -1.
+type passes func(pass int) []outgoing
+
+// fixed sends the plan's own prompts in every pass.
+func (r *Run) fixed(plan *verify.Plan) (passes, error) {
+	warmups, err := r.find(plan.Warmups)
+	if err != nil {
+		return nil, err
+	}
+	prompts, err := r.find(plan.Prompts)
+	return func(pass int) []outgoing {
+		if pass < 0 {
+			return warmups
+		}
+		return prompts
+	}, err
+}
+
+func (r *Run) find(ids []string) ([]outgoing, error) {
+	out := make([]outgoing, len(ids))
 	for i, id := range ids {
-		if out[i] = r.prompts[id]; out[i] == nil {
+		if out[i].prompt = r.prompts[id]; out[i].prompt == nil {
 			return nil, fmt.Errorf("load: prompt %q isn't in the corpus", id)
 		}
 	}

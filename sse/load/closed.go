@@ -17,12 +17,13 @@ import (
 type closedLoop struct {
 	client *sse.Client
 	plan   *verify.Plan
+	target *Target               // nil for a server that was started here
 	done   func(*verify.Request) // called by many goroutines, must not block for long
 	sent   atomic.Int64          // requests that a server may have seen
 }
 
 // run sends every prompt once and returns when all have ended.
-func (c *closedLoop) run(ctx context.Context, phase string, pass int, prompts []*verify.Prompt) {
+func (c *closedLoop) run(ctx context.Context, phase string, pass int, prompts []outgoing) {
 	var next atomic.Int64
 	var clients sync.WaitGroup
 	for client := range min(c.plan.Load.Conc, len(prompts)) {
@@ -34,18 +35,14 @@ func (c *closedLoop) run(ctx context.Context, phase string, pass int, prompts []
 					return
 				}
 				r := &verify.Request{
-					Kind: verify.KindRequest, Config: c.plan.Config, ID: requestID(c.plan.Config, phase, pass, i),
-					Phase: phase, Pass: pass, Client: client, Prompt: prompts[i].ID,
+					Kind: verify.KindRequest, Config: c.plan.Config, ID: verify.RequestID(c.plan.Config, phase, pass, i),
+					Phase: phase, Pass: pass, Client: client, Prompt: prompts[i].prompt.ID,
 					OutputTokens: c.plan.OutputTokens, ScheduledNS: scheduled,
 				}
-				c.client.Complete(ctx, sse.Ask{
-					ID: r.ID, Prompt: prompts[i].Text, OutputTokens: c.plan.OutputTokens,
-					IgnoreEOS: true, TokenIDs: true,
-				}, r)
+				c.complete(ctx, &prompts[i], r)
 				if r.SentNS > 0 {
 					c.sent.Add(1)
 				}
-				judge(r, prompts[i], c.plan.ExactOutput)
 				c.done(r)
 			}
 		})
@@ -53,11 +50,25 @@ func (c *closedLoop) run(ctx context.Context, phase string, pass int, prompts []
 	clients.Wait()
 }
 
-func requestID(config int, phase string, pass, i int) string {
-	if phase == verify.PhaseWarmup {
-		return fmt.Sprintf("%d.w.%d", config, i)
+func (c *closedLoop) complete(ctx context.Context, o *outgoing, r *verify.Request) {
+	if c.target == nil {
+		c.client.Complete(ctx, sse.Ask{
+			ID: r.ID, Prompt: o.prompt.Text, OutputTokens: c.plan.OutputTokens,
+			IgnoreEOS: true, TokenIDs: true,
+		}, r)
+		judge(r, o.prompt, c.plan.ExactOutput)
+		return
 	}
-	return fmt.Sprintf("%d.%d.%d", config, pass, i)
+	r.SentText, r.SentIDs = o.text, o.ids
+	ask := c.target.ask(o, c.plan.OutputTokens)
+	ask.ID = r.ID
+	c.client.Complete(ctx, ask, r)
+	if r.Failure == nil {
+		r.Failure = c.plan.Judge(c.target.evidence, r, o.prompt)
+	}
+	if r.Failure != nil {
+		r.Failure.Message = c.target.hideIn(r.Failure.Message)
+	}
 }
 
 // judge fails a request whose stream was proper but isn't what the

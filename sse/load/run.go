@@ -29,6 +29,7 @@ type Run struct {
 	lock     *os.File
 	servers  int
 	process  *Process // of the last server record, nil for a target
+	target   *Target  // nil for a server that is started here
 	idle     time.Duration
 	asleep   func() time.Duration // what the machine has slept since it was started
 	configs  int
@@ -43,19 +44,39 @@ type Options struct {
 	Source    string         // directory of the code under version control, for its revision
 	Flags     []verify.Flag  //
 	HourlyUSD float64        // an assumption; 0 for none
-	Corpus    *verify.Corpus // of all prompts
+	Corpus    *verify.Corpus // of all prompts; for a target those to make its prompts from, nil for none
+	Inputs    []int          // for a target: lengths of prompts that will be asked for; nil means 64
+	Target    *Target        // the server, if it is started elsewhere
 	Idle      time.Duration  // how long a server may be silent within an answer; 0 means sse.DefaultIdle
 }
 
 // busyLimit is the share of CPU time in use before a run from which it warns.
 const busyLimit = 0.15
 
+// defaultInput is the length of a target's prompts unless Options say more.
+const defaultInput = 64
+
 // NewRun opens a new evidence file and writes its first records. It looks at
 // the machine for half a second; what is doubtful stands in Header.Warnings.
+// A target is first asked what it takes, and whether the length of a prompt
+// can be proven.
 func NewRun(o Options) (*Run, error) {
 	r := &Run{
 		Clock: sse.NewClock(), corpus: o.Corpus, prompts: map[string]*verify.Prompt{}, repeats: map[string]int{},
 		idle: o.Idle, asleep: asleep,
+	}
+	var about *verify.Target
+	if o.Target != nil {
+		target := *o.Target
+		r.target = &target
+		if o.Inputs == nil {
+			o.Inputs = []int{defaultInput}
+		}
+		corpus, err := r.target.open(context.Background(), r.Clock, o.Idle, o.Inputs, o.Corpus)
+		if err != nil {
+			return nil, err
+		}
+		o.Corpus, r.corpus, about = corpus, corpus, r.target.evidence
 	}
 	started := time.Now()
 	var unique [4]byte
@@ -79,13 +100,17 @@ func NewRun(o Options) (*Run, error) {
 		Run:     fmt.Sprintf("%s-%d-%s", started.UTC().Format("20060102T150405Z"), os.Getpid(), hex.EncodeToString(unique[:])),
 		Started: started.UTC().Format(time.RFC3339Nano), Clock: r.Clock.Evidence(),
 		Revision: commit, CleanTree: clean, Go: runtime.Version(), Modules: modules(), Flags: o.Flags,
-		HourlyUSD: o.HourlyUSD, Energy: verify.Unmeasured, Host: host, Warnings: warnings,
+		HourlyUSD: o.HourlyUSD, Energy: verify.Unmeasured, Host: host, Warnings: warnings, Target: about,
 	}
 	for i := range o.Corpus.Prompts {
 		r.prompts[o.Corpus.Prompts[i].ID] = &o.Corpus.Prompts[i]
 	}
 	if r.evidence, err = verify.Create(o.Dir, r.Header); err == nil {
-		if err = r.append(o.Corpus); err != nil {
+		if err = r.append(o.Corpus); err == nil && r.target != nil {
+			r.servers++
+			err = r.append(&verify.Server{Kind: verify.KindServer, Server: r.servers, ReadyNS: r.Clock.Now(), Model: verify.Model{ID: about.Model}})
+		}
+		if err != nil {
 			r.Discard()
 			return nil, err
 		}
@@ -187,6 +212,7 @@ func (r *Run) Close() (*End, error) {
 // for the disk between two requests.
 type recorder struct {
 	run      *Run
+	bearable int                     // measured requests that may fail
 	stop     context.CancelCauseFunc // ends the configuration's requests
 	stalled  error                   // the first stall
 	records  chan any
@@ -198,8 +224,11 @@ type recorder struct {
 	canceled int // of them: called off after another failed
 }
 
-func newRecorder(run *Run, stop context.CancelCauseFunc) *recorder {
-	rec := &recorder{run: run, stop: stop, records: make(chan any, 1024), requests: map[string]*verify.Request{}}
+func newRecorder(run *Run, plan *verify.Plan, stop context.CancelCauseFunc) *recorder {
+	rec := &recorder{run: run, bearable: plan.MaxFailed, stop: stop, records: make(chan any, 1024), requests: map[string]*verify.Request{}}
+	if run.target != nil {
+		rec.summary.Foreign = plan
+	}
 	rec.done.Go(func() {
 		for record := range rec.records {
 			switch record := record.(type) {
@@ -235,8 +264,8 @@ func (rec *recorder) take(r *verify.Request) {
 		rec.canceled++
 		return
 	}
-	if r.Failure.Class == verify.FailStall && rec.stalled == nil {
-		// Each request after it would wait as long, for nothing: one failure
+	if r.Failure.Class == verify.FailStall && rec.stalled == nil && rec.failed > rec.bearable {
+		// Each request after it would wait as long, for nothing: its failure
 		// has made the configuration invalid.
 		rec.stalled = fmt.Errorf("load: called off: request %s stalled", r.ID)
 		rec.stop(rec.stalled)
@@ -246,10 +275,15 @@ func (rec *recorder) take(r *verify.Request) {
 	}
 }
 
-// end waits until all is written.
+// end waits until all is written. Failures that the plan can bear are no
+// reasons.
 func (rec *recorder) end() {
 	close(rec.records)
 	rec.done.Wait()
+	if rec.canceled == 0 && rec.summary.WarmupFailed == 0 && rec.summary.Failed <= rec.bearable {
+		rec.reasons = nil
+		return
+	}
 	if more := rec.failed - rec.canceled - maxReasons; more > 0 {
 		rec.reasons = append(rec.reasons, fmt.Sprintf("%d more requests failed", more))
 	}

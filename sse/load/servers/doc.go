@@ -11,7 +11,7 @@
 // GB, nearly all of it for transformers, without which the rest works):
 //
 //	dir="$HOME/.cache/servebench-servers" here=sse/load/servers
-//	python3 -m venv "$dir/llamaserver" && "$dir/llamaserver/bin/pip" install -r $here/llamaserver.txt
+//	python3 -m venv "$dir/llamaserver" && "$dir/llamaserver/bin/pip" install --no-deps -r $here/llamaserver.txt
 //	python3 -m venv "$dir/transformers" && "$dir/transformers/bin/pip" install --no-deps -r $here/transformers.txt
 //	"$dir/llamaserver/bin/python" $here/weights.py "$dir/weights"
 //
