@@ -47,18 +47,18 @@ func read(r *verify.Request, response *http.Response, got received, reads []read
 	}
 	script := transcript{request: r}
 	when := arrivals{got.spans, reads}
-	stray, strayEnd := strayError(got.body)
+	words, said := outcry(got.body)
 	end := 0 // of the last event
 	for event := range Events(got.body) {
-		if stray != nil && strayEnd <= event.End {
-			script.event(Event{Type: "error", Data: stray}, when.at(strayEnd))
-			stray = nil
+		if words != nil && said <= event.End {
+			script.event(Event{Type: "error", Data: words}, when.at(said))
+			words = nil
 		}
 		script.event(event, when.at(event.End))
 		end = event.End
 	}
-	if stray != nil {
-		script.event(Event{Type: "error", Data: stray}, when.at(strayEnd))
+	if words != nil {
+		script.event(Event{Type: "error", Data: words}, when.at(said))
 	}
 	script.finish()
 	switch {
@@ -78,26 +78,40 @@ func read(r *verify.Request, response *http.Response, got received, reads []read
 	}
 }
 
-// strayError finds a line that is a whole JSON object with an error, outside
-// of any event, as some servers end a stream that has begun; end is where the
-// line is complete. To the standard it is an unknown field and nothing.
-func strayError(body []byte) (line []byte, end int) {
-	for pos := 0; pos < len(body); {
-		next := pos
-		if body[pos] != '{' {
-			i := bytes.Index(body[pos:], []byte("\n{"))
-			if i < 0 {
-				return nil, 0
+// outcry finds an error that is no event to the standard: a line that is a
+// whole JSON object with an error, as some servers end a stream that has
+// begun, or a block of type error without data, whose words may stand in its
+// comments. end is where it is complete.
+func outcry(body []byte) (words []byte, end int) {
+	suspect := bytes.HasPrefix(body, []byte("{"))
+	for _, sign := range []string{"\n{", "event: error", "event:error"} {
+		suspect = suspect || bytes.Contains(body, []byte(sign))
+	}
+	if !suspect {
+		return nil, 0
+	}
+	isError, hasData := false, false
+	var comments [][]byte
+	for line := range bytes.Lines(body) {
+		end += len(line)
+		line = bytes.TrimRight(line, "\r\n")
+		field, value, _ := bytes.Cut(line, []byte(":"))
+		switch value = bytes.TrimSpace(value); {
+		case len(line) == 0:
+			if isError && !hasData {
+				return append([]byte{}, bytes.Join(comments, []byte(" "))...), end
 			}
-			next = pos + i + 1
-		}
-		line, _, found := bytes.Cut(body[next:], []byte("\n"))
-		pos = next + len(line)
-		if validJSON(line) && something(gjson.GetBytes(line, "error")) {
-			if found {
-				pos++
+			isError, hasData, comments = false, false, nil
+		case line[0] == '{':
+			if validJSON(line) && something(gjson.GetBytes(line, "error")) {
+				return line, end
 			}
-			return line, pos
+		case line[0] == ':':
+			comments = append(comments, value)
+		case string(field) == "data":
+			hasData = true
+		case string(field) == "event":
+			isError = string(value) == "error"
 		}
 	}
 	return nil, 0

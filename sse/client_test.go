@@ -525,3 +525,60 @@ func TestEndpoint(t *testing.T) {
 		}
 	}
 }
+
+// What the metrics of a script come to, by hand, from its steps' times.
+func TestClientScriptMetrics(t *testing.T) {
+	const ms = int64(time.Millisecond)
+	tests := []struct {
+		script string
+		tokens int   // by the server's own count
+		ttft   int64 // of the first token of any kind
+		answer int64 // of the first that isn't reasoning; 0 for none
+		tpot   int64 // 0 for undefined
+		gap    int64 // the last between two events with a token; 0 for none
+	}{
+		{"C13_role_only_first_chunk", 2, 160 * ms, 160 * ms, 20 * ms, 20 * ms},
+		{"C14_usage_only_last_chunk_empty_choices", 3, 10 * ms, 10 * ms, 10 * ms, 10 * ms},
+		{"C16_several_tokens_per_chunk", 9, 100 * ms, 100 * ms, 45 * ms / 2, 90 * ms},
+		{"C18_reasoning_then_content", 4, 65 * ms, 145 * ms, 80 * ms / 3, 60 * ms},
+		{"C18b_reasoning_only_then_length", 2, 40 * ms, 0, 10 * ms, 10 * ms},
+		{"C21_stops_early_3_of_128", 3, 30 * ms, 30 * ms, 30 * ms, 30 * ms},
+		{"C23_one_token", 1, 50 * ms, 50 * ms, 0, 0},
+		{"ids_bare", 5, 60 * ms, 90 * ms, 10 * ms, 10 * ms},
+		{"tool_calls", 6, 70 * ms, 70 * ms, 4 * ms, 10 * ms},
+		{"no_done", 0, 50 * ms, 50 * ms, 0, 10 * ms},
+	}
+	all := scripts(t)
+	for _, test := range tests {
+		t.Run(test.script, func(t *testing.T) {
+			i := slices.IndexFunc(all, func(s script) bool { return s.ID == test.script })
+			if i < 0 {
+				t.Fatal("no such script")
+			}
+			synctest.Test(t, func(t *testing.T) {
+				clock := NewClock()
+				r := complete(pipe(func(conn net.Conn) { all[i].play(t, conn) }), clock)
+				var at []int64
+				for i, kind := range []byte(r.EventKinds) {
+					if strings.IndexByte("crt", kind) >= 0 {
+						at = append(at, r.EventNS[i])
+					}
+				}
+				gap := int64(0)
+				if n := len(at); n > 1 {
+					gap = at[n-1] - at[n-2]
+				}
+				ttft, _ := r.TTFT()
+				answer, ok := r.FirstAnswerNS()
+				if ok {
+					answer -= r.StartNS
+				}
+				tpot, defined := r.TPOT()
+				tokens, _ := r.Tokens()
+				if tokens != test.tokens || ttft != test.ttft || answer != test.answer || int64(tpot) != test.tpot || defined != (test.tpot > 0) || gap != test.gap {
+					t.Errorf("%d tokens, TTFT %d, answer at %d, TPOT %v, gap %d, want %+v", tokens, ttft, answer, tpot, gap, test)
+				}
+			})
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -456,25 +457,22 @@ func countsAgree(n int, r *verify.Request) bool {
 	return off == 0 || r.Finish == "stop" && (off == 1 || off == -1)
 }
 
-// nameBare gives events with nothing but ids the kind of the next token that
-// shows one, else of the last: so that the tag before a reasoning doesn't
-// count as the answer's begin.
+// nameBare gives events with nothing but ids the kind of the last token that
+// showed one, before the first of those its kind: tags around a reasoning are
+// part of it, and don't count as the answer's begin.
 func (t *transcript) nameBare() {
-	next := byte(bare)
-	for i := len(t.kinds) - 1; i >= 0; i-- {
-		switch t.kinds[i] {
-		case bare:
-			t.kinds[i] = next
-		case verify.EventContent, verify.EventReasoning, verify.EventTool:
-			next = t.kinds[i]
-		}
+	shows := func(kind byte) bool {
+		return kind == verify.EventContent || kind == verify.EventReasoning || kind == verify.EventTool
 	}
 	last := byte(verify.EventContent)
+	if i := slices.IndexFunc(t.kinds, shows); i >= 0 {
+		last = t.kinds[i]
+	}
 	for i, kind := range t.kinds {
-		switch kind {
-		case bare:
+		switch {
+		case kind == bare:
 			t.kinds[i] = last
-		case verify.EventContent, verify.EventReasoning, verify.EventTool:
+		case shows(kind):
 			last = kind
 		}
 	}
