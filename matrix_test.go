@@ -14,10 +14,14 @@ package servebench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -85,6 +89,73 @@ var (
 	hourlyUSD    = flag.Float64("hourly-usd", 0, "assume that the machine costs `USD` an hour, and report usd/Mtok; 0 assumes nothing")
 )
 
+// headers is a flag that can be given again and again. What it holds may be
+// secret, so it shows names alone.
+type headers http.Header
+
+func (h headers) String() string { return strings.Join(slices.Sorted(maps.Keys(h)), ",") }
+
+func (h headers) Set(text string) error {
+	name, value, found := strings.Cut(text, ":")
+	if name = http.CanonicalHeaderKey(strings.TrimSpace(name)); !found || name == "" || strings.ContainsAny(name, " \t") {
+		return errors.New("want 'Name: value'")
+	}
+	http.Header(h).Add(name, strings.TrimSpace(value))
+	return nil
+}
+
+// fields is a flag of members for the body of every request.
+type fields map[string]json.RawMessage
+
+func (f fields) String() string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(f)) {
+		out = append(out, name+"="+string(f[name]))
+	}
+	return strings.Join(out, " ")
+}
+
+func (f fields) Set(text string) error {
+	name, value, found := strings.Cut(text, "=")
+	if !found || name == "" {
+		return errors.New("want name=JSON, top_k=1 say")
+	}
+	if !json.Valid([]byte(value)) {
+		return fmt.Errorf("%s is no JSON: a text is quoted, as in '%s=%q', and null leaves the field out", value, name, value)
+	}
+	if f[name] != nil {
+		return fmt.Errorf("%s stands twice", name)
+	}
+	f[name] = json.RawMessage(value)
+	return nil
+}
+
+// Of a server that somebody else started.
+var (
+	targetURL    = flag.String("target", "", "measure the OpenAI-compatible server at `URL` instead of smol/serve")
+	api          = flag.String("api", "completions", "ask the target's `ENDPOINT`, completions or chat")
+	model        = flag.String("model", "", "ask the target for `NAME`; the default is the only one that it serves")
+	keyEnv       = flag.String("key-env", "", "send the API key that the environment variable `NAME` holds; it is never recorded")
+	promptsFile  = flag.String("prompts", "", "send the prompts of `FILE`, a JSON object a line with text, input and ids")
+	inexactInput = flag.Bool("inexact-input", false, "measure though the length of prompts can't be proven; the axis is then input=about64")
+	exactOutput  = flag.Bool("exact-output", false, "an answer of another length than -output-tokens has failed; smol/serve is always held to it")
+	unsalted     = flag.Bool("unsalted", false, "send prompts as they stand, and again and again")
+	seed         = flag.Int64("seed", 0, "salt prompts from `SEED`; 0 takes a random one, which the evidence has")
+	requests     = flag.Int("requests", 0, "send `N` requests a pass; 0 means 6, or -conc if that is more")
+	connections  = flag.String("connections", "new", "`POLICY`: new for each request, or reuse")
+	insecure     = flag.Bool("insecure", false, "accept any certificate of the target")
+	maxFailed    = flag.Int("max-failed", 0, "a configuration with up to `N` failed requests is valid; the number stands on its line")
+	maxCached    = flag.Int("max-cached", 5, "a configuration is valid if a cache answered up to `PERCENT` of its prompts' tokens")
+
+	extraHeaders = headers{}
+	extraFields  = fields{}
+)
+
+func init() {
+	flag.Var(extraHeaders, "header", "send `'NAME: VALUE'` to the target, too; only the name is recorded. Can be given again")
+	flag.Var(extraFields, "field", "put `NAME=JSON` into every request's body, null to leave NAME out. Can be given again")
+}
+
 // run is what TestMain opened for the benchmarks; nil if none will run.
 var run *session
 
@@ -147,6 +218,14 @@ const (
 
 func checkFlags() error {
 	var errs []error
+	if *targetURL != "" {
+		return checkTargetFlags()
+	}
+	flag.Visit(func(f *flag.Flag) {
+		if slices.Contains(targetFlags, f.Name) {
+			errs = append(errs, fmt.Errorf("-%s is for a server that -target names; smol/serve has no use for it", f.Name))
+		}
+	})
 	corpus, err := readCorpus()
 	if err != nil {
 		return err
@@ -171,6 +250,11 @@ func checkFlags() error {
 	if *outputTokens < 1 || *outputTokens > contextLimit-longest {
 		errs = append(errs, fmt.Errorf("-output-tokens %d, want 1 to %d", *outputTokens, contextLimit-longest))
 	}
+	return errors.Join(append(errs, checkCommonFlags()...)...)
+}
+
+// checkCommonFlags checks what is said of any server.
+func checkCommonFlags() (errs []error) {
 	if *idleLimit < time.Millisecond {
 		errs = append(errs, fmt.Errorf("-idle %v, want 1ms or more, and more than a prefill takes", *idleLimit))
 	}
@@ -180,7 +264,98 @@ func checkFlags() error {
 	if *evidenceDir == "" {
 		errs = append(errs, errors.New("-evidence is empty, want a directory"))
 	}
+	return errs
+}
+
+// targetFlags are those that mean nothing to smol/serve, and ownFlags those
+// that mean nothing to a target.
+var (
+	targetFlags = []string{
+		"api", "model", "key-env", "prompts", "inexact-input", "exact-output", "unsalted", "seed", "requests", "connections",
+		"insecure", "max-failed", "max-cached", "header", "field",
+	}
+	ownFlags = []string{"threads", "server"}
+)
+
+func checkTargetFlags() error {
+	errs := checkCommonFlags()
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	flag.Visit(func(f *flag.Flag) {
+		if slices.Contains(ownFlags, f.Name) {
+			wrong("-%s is for smol/serve; what a target runs with is its own affair", f.Name)
+		}
+	})
+	if _, err := sse.Endpoint(*targetURL, "models"); err != nil {
+		wrong("-target: %v", err)
+	}
+	if *api != "completions" && *api != "chat" {
+		wrong("-api %q, want completions or chat", *api)
+	}
+	if *connections != "new" && *connections != "reuse" {
+		wrong("-connections %q, want new or reuse", *connections)
+	}
+	if *outputTokens < 1 {
+		wrong("-output-tokens %d, want at least 1", *outputTokens)
+	}
+	if *requests < 0 {
+		wrong("-requests %d, want 1 or more, or 0 for the default", *requests)
+	}
+	for _, n := range *concAxis {
+		if *requests > 0 && n > *requests {
+			wrong("-conc %d: with -requests %d at most that many clients have one", n, *requests)
+		}
+	}
+	if *maxFailed < 0 {
+		wrong("-max-failed %d, want 0 or more", *maxFailed)
+	}
+	if *maxCached < 0 || *maxCached > 100 {
+		wrong("-max-cached %d, want 0 to 100", *maxCached)
+	}
+	if *seed < 0 {
+		wrong("-seed %d, want 1 or more, or 0 for a random one", *seed)
+	}
+	if *seed != 0 && *unsalted {
+		wrong("-seed %d is of a salt, and -unsalted wants none", *seed)
+	}
 	return errors.Join(errs...)
+}
+
+// target describes the server that -target names.
+func target() *load.Target {
+	return &load.Target{
+		URL: *targetURL, API: *api, Model: *model, KeyFrom: *keyEnv, Header: http.Header(extraHeaders), Fields: extraFields,
+		Insecure: *insecure, Reuse: *connections == "reuse", Proxy: http.ProxyFromEnvironment,
+		InexactInput: *inexactInput, Unsalted: *unsalted, Seed: *seed, OwnPrompts: *promptsFile != "",
+	}
+}
+
+// targetCorpus returns the user's prompts, or those of the matrix. An -input
+// that the user didn't give is whatever the file has.
+func targetCorpus() (*verify.Corpus, error) {
+	if *promptsFile == "" {
+		return readCorpus()
+	}
+	data, err := os.ReadFile(*promptsFile)
+	if err != nil {
+		return nil, fmt.Errorf("-prompts: %w", err)
+	}
+	given, about := false, 0
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "input" })
+	if *inexactInput && given && len(*inputAxis) == 1 {
+		about = (*inputAxis)[0]
+	}
+	corpus, err := load.ReadPrompts(*promptsFile, data, about)
+	if err != nil || given {
+		return corpus, err
+	}
+	*inputAxis = nil
+	for _, p := range corpus.Prompts {
+		if !slices.Contains(*inputAxis, p.Input) {
+			*inputAxis = append(*inputAxis, p.Input)
+		}
+	}
+	slices.Sort(*inputAxis)
+	return corpus, nil
 }
 
 const corpusName = "corpus.jsonl"
@@ -224,6 +399,17 @@ type session struct {
 func open() (*session, error) {
 	s := &session{failed: map[int]error{}}
 	var err error
+	if *targetURL != "" {
+		s.remove = func() {}
+		if s.corpus, err = targetCorpus(); err != nil {
+			return nil, err
+		}
+		s.Run, err = load.NewRun(load.Options{
+			Dir: *evidenceDir, Source: ".", Flags: flags(), HourlyUSD: *hourlyUSD, Corpus: s.corpus, Inputs: *inputAxis, Idle: *idleLimit,
+			Target: target(),
+		})
+		return s, err
+	}
 	if s.corpus, err = readCorpus(); err != nil {
 		return nil, err
 	}
@@ -311,7 +497,11 @@ func (s *session) serve(threads int) (err error) {
 // announce prints what goes before the benchmarks: on stdout lines for
 // benchstat, on stderr lines for people, which begin with a capital.
 func (s *session) announce() {
-	for _, unit := range verify.Units() {
+	units := verify.Units()
+	if s.Header.Target != nil {
+		units = verify.TargetUnits()
+	}
+	for _, unit := range units {
 		better := "lower"
 		if verify.HigherIsBetter(unit) {
 			better = "higher"
@@ -320,7 +510,11 @@ func (s *session) announce() {
 			fmt.Printf("Unit %s better=%s\n", unit, better)
 		}
 	}
-	fmt.Printf("model: %s\n", s.server.Ready.Server.Model.Describe())
+	if t := s.Header.Target; t != nil {
+		fmt.Printf("model: %s\napi: %s\n", t.Model, t.API)
+	} else {
+		fmt.Printf("model: %s\n", s.server.Ready.Server.Model.Describe())
+	}
 	fmt.Printf("output-tokens: %d\n", *outputTokens)
 	if *hourlyUSD > 0 {
 		fmt.Printf("assumed-usd-per-hour: %v\n", *hourlyUSD)
@@ -328,8 +522,20 @@ func (s *session) announce() {
 	for _, warning := range s.Header.Warnings {
 		fmt.Fprintf(os.Stderr, "Warning: %s\n", warning)
 	}
+	if t := s.Header.Target; t != nil {
+		fmt.Fprintf(os.Stderr, "Note: %s takes %s; the length of prompts is known %s\n", t.URL, strings.Join(t.Optional, ", "), knownBy[t.Prompts])
+		return
+	}
 	lines, expected := s.expect()
 	fmt.Fprintf(os.Stderr, "Note: up to %d configurations, about %v on the README's machine; nothing is printed while one runs\n", lines, expected.Round(10*time.Second))
+}
+
+// knownBy says how the length of a target's prompts is known.
+var knownBy = map[string]string{
+	verify.PromptsIDs:      "because they are sent as ids",
+	verify.PromptsTokenize: "by its /tokenize",
+	verify.PromptsFile:     "by their file",
+	verify.PromptsInexact:  "about",
 }
 
 // expect estimates how long a run takes, from the figures of the README's
@@ -422,32 +628,56 @@ func BenchmarkServe(b *testing.B) {
 		b.Skip("TestMain opened no run")
 	}
 	cpus, repeat := cpuList(), repetitions()
+	if run.Header.Target != nil {
+		for _, input := range *inputAxis {
+			about := ""
+			if run.Header.Target.Prompts == verify.PromptsInexact {
+				about = verify.About
+			}
+			b.Run(fmt.Sprintf("input=%s%d", about, input), func(b *testing.B) {
+				benchmarkConc(b, cpus, repeat, func(b *testing.B, conc int) {
+					run.Benchmark(b, load.Cell{
+						Conc: conc, Input: input, Requests: *requests, OutputTokens: *outputTokens, ExactOutput: *exactOutput,
+						MaxFailed: *maxFailed, MaxCached: cmp.Or(*maxCached, -1),
+					})
+				})
+			})
+		}
+		return
+	}
 	for _, threads := range *threadsAxis {
 		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
 			for _, input := range *inputAxis {
 				prompts, warmups := ofLength(run.corpus, input)
 				b.Run(fmt.Sprintf("input=%d", input), func(b *testing.B) {
-					for _, conc := range *concAxis {
-						calls := 0
-						b.Run(fmt.Sprintf("conc=%d", conc), func(b *testing.B) {
-							// testing makes the first call before it sets
-							// GOMAXPROCS to what it prints for it.
-							runtime.GOMAXPROCS(cpus[min(calls/repeat, len(cpus)-1)])
-							calls++
-							if failFast() && run.Failed() {
-								run.Unmeasured(b, errors.New("-failfast, and one before it failed"))
-							}
-							if err := run.serve(threads); err != nil {
-								run.Unmeasured(b, err)
-							}
-							run.Benchmark(b, load.Cell{
-								Conc: conc, Prompts: prompts, Warmups: warmups,
-								OutputTokens: *outputTokens, ExactOutput: true,
-							})
+					benchmarkConc(b, cpus, repeat, func(b *testing.B, conc int) {
+						if err := run.serve(threads); err != nil {
+							run.Unmeasured(b, err)
+						}
+						run.Benchmark(b, load.Cell{
+							Conc: conc, Prompts: prompts, Warmups: warmups,
+							OutputTokens: *outputTokens, ExactOutput: true,
 						})
-					}
+					})
 				})
 			}
+		})
+	}
+}
+
+// benchmarkConc runs the last axis.
+func benchmarkConc(b *testing.B, cpus []int, repeat int, measure func(b *testing.B, conc int)) {
+	for _, conc := range *concAxis {
+		calls := 0
+		b.Run(fmt.Sprintf("conc=%d", conc), func(b *testing.B) {
+			// testing makes the first call before it sets GOMAXPROCS to what
+			// it prints for it.
+			runtime.GOMAXPROCS(cpus[min(calls/repeat, len(cpus)-1)])
+			calls++
+			if failFast() && run.Failed() {
+				run.Unmeasured(b, errors.New("-failfast, and one before it failed"))
+			}
+			measure(b, conc)
 		})
 	}
 }
