@@ -3,22 +3,24 @@ package sse
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"net"
-	"strconv"
 	"sync"
 	"time"
 )
 
-// capture is a connection that keeps what it reads with the moment at which
-// each read returned. The stamp is taken straight after the system call and
-// before anybody looks at the bytes; HTTP, events and JSON are parsed from
-// the kept bytes when the stream has ended.
+// capture is a connection under net/http that keeps what it reads with the
+// moment at which each read returned.
 type capture struct {
 	net.Conn
 	clock *Clock
 	idle  time.Duration
 
+	mu      sync.Mutex
+	current *tape
+}
+
+// tape is what a capture read for one request.
+type tape struct {
 	mu    sync.Mutex
 	bytes []byte
 	reads []readMark
@@ -38,48 +40,53 @@ func (c *capture) Read(p []byte) (int, error) {
 	ns := c.clock.Now()
 	if n > 0 {
 		c.mu.Lock()
-		c.bytes = append(c.bytes, p[:n]...)
-		c.reads = append(c.reads, readMark{len(c.bytes), ns})
+		to := c.current
 		c.mu.Unlock()
+		to.mu.Lock()
+		to.bytes = append(to.bytes, p[:n]...)
+		to.reads = append(to.reads, readMark{len(to.bytes), ns})
+		to.mu.Unlock()
 	}
 	return n, err
 }
 
-// reset forgets what an earlier request read, and the time that the
-// connection was at rest: a read is under way already.
-func (c *capture) reset() {
+// begin starts the tape of another request, and forgets the time that
+// the connection was at rest: a read is under way already. What an earlier
+// request read stays on its own tape, for the transport hands a
+// connection on before the earlier one has looked.
+func (c *capture) begin() *tape {
 	if c.idle > 0 {
 		c.Conn.SetReadDeadline(time.Now().Add(c.idle))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.bytes, c.reads = nil, nil
+	c.current = &tape{}
+	return c.current
 }
 
-// take returns what was read since the last reset; nothing on a nil capture.
-func (c *capture) take() (raw []byte, reads []readMark) {
-	if c == nil {
-		return nil, nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.bytes, c.reads
+// take returns what was read so far.
+func (r *tape) take() (raw []byte, reads []readMark) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.bytes, r.reads
 }
 
 // received is a raw HTTP/1 response, taken apart as far as it goes.
 type received struct {
-	status int
-	body   []byte
-	spans  []span // where the body's bytes stand in the raw ones, in order
-	end    error  // nil if a chunked body has its last chunk, or it isn't chunked
+	head  []byte // of the final response, with the empty line
+	body  []byte
+	spans []span // where the body's bytes stand in the raw ones, in order
+	end   error  // nil if a chunked body has its last chunk, or it isn't chunked
 }
 
 type span struct{ body, raw int }
 
 var errNoHead = errors.New("no response head")
 
-// parseReceived finds status and body in raw. Interim (1xx) responses are
-// skipped. Content-Length isn't enforced here; net/http has done it.
+// parseReceived finds head and body in raw. Interim (1xx) responses are
+// skipped. Content-Length isn't enforced here; who received has done it. The
+// body of chunks is put together in raw itself, which holds nothing else of
+// use after that.
 func parseReceived(raw []byte) (received, error) {
 	var r received
 	pos := 0
@@ -88,20 +95,17 @@ func parseReceived(raw []byte) (received, error) {
 		if length == 0 {
 			return r, errNoHead
 		}
-		pos += length
 		line, fields, _ := bytes.Cut(head, []byte("\n"))
 		parts := bytes.Fields(line)
 		if len(parts) < 2 || !bytes.HasPrefix(parts[0], []byte("HTTP/1.")) {
-			return r, fmt.Errorf("status line %q", line)
+			return r, malformed(line)
 		}
-		status, err := strconv.Atoi(string(parts[1]))
-		if err != nil {
-			return r, fmt.Errorf("status line %q", line)
-		}
-		if status/100 == 1 {
+		if code := parts[1]; len(code) == 3 && code[0] == '1' && string(code) != "101" {
+			pos += length
 			continue
 		}
-		r.status = status
+		r.head = raw[pos : pos+length]
+		pos += length
 		if !isChunked(fields) {
 			r.body = raw[pos:]
 			r.spans = []span{{0, pos}}
@@ -141,27 +145,24 @@ func isChunked(fields []byte) bool {
 var errNoLastChunk = errors.New("the last chunk is missing")
 
 func (r *received) unchunk(raw []byte, pos int) error {
+	r.body = raw[pos:pos]
 	for {
 		end := bytes.IndexByte(raw[pos:], '\n')
 		if end < 0 {
 			return errNoLastChunk
 		}
-		line := bytes.TrimSpace(raw[pos : pos+end])
-		if semicolon := bytes.IndexByte(line, ';'); semicolon >= 0 {
-			line = bytes.TrimSpace(line[:semicolon])
-		}
-		size, err := strconv.ParseUint(string(line), 16, 31)
+		size, err := chunkSize(raw[pos : pos+end])
 		if err != nil {
-			return fmt.Errorf("chunk size %q", line)
+			return err
 		}
 		pos += end + 1
 		if size == 0 {
 			return nil
 		}
-		stop := min(pos+int(size), len(raw))
+		stop := min(pos+size, len(raw))
 		r.spans = append(r.spans, span{len(r.body), pos})
 		r.body = append(r.body, raw[pos:stop]...)
-		if stop-pos < int(size) {
+		if stop-pos < size {
 			return errNoLastChunk
 		}
 		pos = stop

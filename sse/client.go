@@ -2,20 +2,15 @@ package sse
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"servebench/verify"
@@ -40,8 +35,10 @@ type Client struct {
 	// Dial replaces the dialer, for tests without a network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	once   sync.Once
-	shared *http.Transport // for Reuse
+	mu     sync.Mutex
+	wires  []*wire         // kept for Reuse
+	shared *http.Transport // for Reuse through a proxy
+	closed bool
 }
 
 // DefaultIdle is how long a stream may be silent. A live stream is never cut.
@@ -133,102 +130,38 @@ func Endpoint(base, path string) (string, error) {
 // Complete sends one request and fills in everything that a client sees: the
 // stamps from StartNS on, events, ids, text, usage, end and, if it failed,
 // why. What came before a failure is kept. The fields that belong to the plan,
-// and ScheduledNS, are the caller's.
+// and ScheduledNS, are the caller's. It is Exchange and Read in one.
 func (c *Client) Complete(ctx context.Context, ask Ask, r *verify.Request) {
+	c.Exchange(ctx, ask, r).Read()
+}
+
+// newRequest returns the request that asks for ask.
+func (c *Client) newRequest(ctx context.Context, ask *Ask) (*http.Request, error) {
 	path := "completions"
 	if c.Chat {
 		path = "chat/completions"
 	}
 	endpoint, err := Endpoint(c.BaseURL, path)
-	if err == nil {
-		var body []byte
-		if body, err = c.body(&ask); err == nil {
-			c.exchange(ctx, endpoint, ask.ID, body, r)
-			return
-		}
-	}
-	r.StartNS = c.Clock.Now()
-	r.EndNS = r.StartNS
-	r.Failure = &verify.Failure{Class: verify.FailConnect, Message: err.Error()}
-}
-
-// exchange makes the connection, sends, reads to the end, and only then
-// looks at what it has.
-func (c *Client) exchange(ctx context.Context, endpoint, id string, body []byte, r *verify.Request) {
-	var conn atomic.Pointer[capture]
-	var sent atomic.Int64 // the transport writes in a goroutine of its own
-	transport, done := c.transport()
-	defer done()
-	trace := &httptrace.ClientTrace{
-		GotConn: func(info httptrace.GotConnInfo) {
-			r.ConnectedNS = c.Clock.Now()
-			r.Reused = info.Reused
-			if kept, ok := info.Conn.(*capture); ok {
-				kept.reset()
-				conn.Store(kept)
-			}
-		},
-		WroteRequest: func(info httptrace.WroteRequestInfo) {
-			if info.Err == nil {
-				sent.Store(c.Clock.Now())
-			}
-		},
-	}
-	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodPost, endpoint, bytes.NewReader(body))
 	if err != nil {
-		r.StartNS = c.Clock.Now()
-		r.EndNS = r.StartNS
-		r.Failure = &verify.Failure{Class: verify.FailConnect, Message: err.Error()}
-		return
+		return nil, err
+	}
+	body, err := c.body(ask)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "text/event-stream")
-	if id != "" {
-		request.Header.Set("X-Request-Id", id)
+	if ask.ID != "" {
+		request.Header.Set("X-Request-Id", ask.ID)
 	}
 	for name, values := range c.Header {
 		request.Header[name] = values
 	}
-
-	r.StartNS = c.Clock.Now()
-	response, err := transport.RoundTrip(request) // no redirects, no retries of ours
-	var tunneled []byte
-	var marks []readMark
-	if err == nil {
-		if conn.Load() != nil {
-			_, err = io.Copy(io.Discard, response.Body)
-		} else {
-			// The bytes of the connection are enciphered here.
-			r.HeadersNS = c.Clock.Now()
-			tunneled, marks, err = c.readBody(response.Body)
-		}
-		response.Body.Close()
-	}
-	// A connection that is being torn down may still be read from: what is
-	// taken before the end is stamped was there before it.
-	raw, reads := conn.Load().take()
-	r.EndNS = c.Clock.Now()
-	if len(reads) > 0 {
-		r.HeadersNS = reads[0].ns
-	}
-	if r.HeadersNS > 0 && r.HeadersNS < r.ConnectedNS {
-		// The first byte was read before the transport said that the
-		// connection was there.
-		r.ConnectedNS = r.HeadersNS
-	}
-	r.SentNS = min(sent.Load(), r.EndNS)
-	got, parseErr := parseReceived(raw)
-	if conn.Load() == nil {
-		got, reads, parseErr = received{body: tunneled, spans: []span{{0, 0}}}, marks, nil
-	}
-	read(r, response, got, reads, cmp.Or(err, parseErr))
-	if r.Failure != nil {
-		r.Failure.Class = c.classify(ctx, r, err)
-		if r.Failure.Class == verify.FailStall {
-			r.Failure.Message = fmt.Sprintf("nothing came for %v: %s", c.idle(), r.Failure.Message)
-		}
-		r.Failure.Message = boundMessage(r.Failure.Message)
-	}
+	return request, nil
 }
 
 // idle returns the limit on one operation, 0 for none.
@@ -237,40 +170,4 @@ func (c *Client) idle() time.Duration {
 		return DefaultIdle
 	}
 	return max(c.Idle, 0)
-}
-
-// classify turns a transport's error into a class. A class that read has
-// given for another reason stays.
-func (c *Client) classify(ctx context.Context, r *verify.Request, err error) string {
-	switch {
-	case ctx.Err() != nil:
-		return verify.FailCanceled
-	case err == nil || r.Failure.Class != "":
-		return r.Failure.Class
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return verify.FailStall
-	case r.ConnectedNS == 0:
-		return verify.FailConnect
-	case r.SentNS == 0:
-		return verify.FailWrite
-	}
-	return verify.FailStream
-}
-
-// readBody reads a body to its end and stamps each read.
-func (c *Client) readBody(body io.Reader) (data []byte, reads []readMark, err error) {
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := body.Read(buffer)
-		if n > 0 {
-			data = append(data, buffer[:n]...)
-			reads = append(reads, readMark{len(data), c.Clock.Now()})
-		}
-		if err == io.EOF {
-			return data, reads, nil
-		}
-		if err != nil {
-			return data, reads, err
-		}
-	}
 }

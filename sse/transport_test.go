@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,17 +214,17 @@ func TestClientTriesOnce(t *testing.T) {
 	}
 	for _, test := range tests {
 		for _, reuse := range []bool{false, true} {
-			asked := 0
+			var asked atomic.Int32
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				asked++
+				asked.Add(1)
 				io.Copy(io.Discard, r.Body)
 				test.answer(w, r)
 			}))
 			c := Client{BaseURL: server.URL, Clock: NewClock(), Reuse: reuse}
 			r := &verify.Request{}
 			c.Complete(t.Context(), Ask{Prompt: "p"}, r)
-			if asked != 1 || r.Failure == nil || r.Failure.Class != test.class || r.Status != test.status || !strings.Contains(r.Failure.Message, test.says) {
-				t.Errorf("%s (reuse %t): asked %d times, status %d, failure %+v, want once, %d, %s: %s", test.name, reuse, asked, r.Status, r.Failure, test.status, test.class, test.says)
+			if asked.Load() != 1 || r.Failure == nil || r.Failure.Class != test.class || r.Status != test.status || !strings.Contains(r.Failure.Message, test.says) {
+				t.Errorf("%s (reuse %t): asked %d times, status %d, failure %+v, want once, %d, %s: %s", test.name, reuse, asked.Load(), r.Status, r.Failure, test.status, test.class, test.says)
 			}
 			c.Close()
 			server.Close()
