@@ -7,8 +7,9 @@
 // It has nothing but tests. They start the servers themselves, on free ports
 // of the loopback, and leave nothing behind; what the machine lacks is skipped
 // by name, and -need llamaserver,transformers makes that a failure. To put all
-// of it in place, in the module's root (Linux, Python 3.11 or later; some 3.3
-// GB, nearly all of it for transformers, without which the rest works):
+// of it in place, in the module's root, takes a minute or two (Linux, Python
+// 3.11 or later; 2.7 GB are fetched and 5.4 kept, most of it for transformers,
+// and each server's tests run without the other):
 //
 //	dir="$HOME/.cache/servebench-servers" here=sse/load/servers
 //	python3 -m venv "$dir/llamaserver" && "$dir/llamaserver/bin/pip" install --no-deps -r $here/llamaserver.txt
