@@ -208,6 +208,27 @@ func (r *Run) Close() (*End, error) {
 	return s, s.Report.Err()
 }
 
+// Finish closes the run for a benchmark that has no TestMain, and fails it if
+// the evidence isn't whole and consistent:
+//
+//	defer run.Finish(b)
+//
+// The name of the file is Path. With -count 2 or more, testing exits with 0
+// though a later repetition has failed; a TestMain that looks at End.Invalid
+// doesn't.
+func (r *Run) Finish(b *testing.B) *End {
+	b.Helper()
+	if r.configs == 0 {
+		r.Discard()
+		return &End{Path: r.Path(), Invalid: r.invalid}
+	}
+	end, err := r.Close()
+	if err != nil {
+		b.Error(err)
+	}
+	return end
+}
+
 // recorder writes records in a goroutine of its own, so that no client waits
 // for the disk between two requests.
 type recorder struct {

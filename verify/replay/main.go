@@ -186,7 +186,7 @@ func showSetting(b *strings.Builder, r *verify.Report) {
 	}
 	row("Host", "%s", host)
 	if h.Target != nil {
-		row("Target", "%s, %s, model %s", h.Target.URL, h.Target.API, h.Target.Model)
+		showTarget(row, h.Target)
 	}
 	for i, s := range r.Servers {
 		if h.Target != nil {
@@ -214,19 +214,80 @@ func showSetting(b *strings.Builder, r *verify.Report) {
 	fmt.Fprintln(b)
 }
 
-// columns of the table that are metrics, in the order in which a request goes
-// through them.
-var columns = []struct {
+// showTarget says how a server was asked that the run didn't start.
+func showTarget(row func(key, format string, args ...any), t *verify.Target) {
+	text := fmt.Sprintf("%s, %s, model %s", t.URL, t.API, t.Model)
+	if t.Software != "" {
+		text += ", calls itself " + t.Software
+	}
+	row("Target", "%s", text)
+	text = "new for each request"
+	if t.Reuse {
+		text = "kept for later requests"
+	}
+	if t.Proxied {
+		text += ", through a proxy"
+	}
+	if t.Insecure {
+		text += ", certificates not checked"
+	}
+	row("Connections", "%s", text)
+	text = strings.Join(t.Optional, ", ")
+	for _, f := range t.Fields {
+		text += fmt.Sprintf(", %s=%s", f.Name, f.Value)
+	}
+	if len(t.Headers) > 0 {
+		text += ", headers " + strings.Join(t.Headers, ", ")
+	}
+	if t.KeyFrom != "" {
+		text += ", a key from " + t.KeyFrom
+	}
+	row("Asked with", "%s", strings.TrimPrefix(text, ", "))
+	text = map[string]string{
+		verify.PromptsIDs:      "sent as ids",
+		verify.PromptsTokenize: "made to measure with the server's /tokenize",
+		verify.PromptsFile:     "from a file that says how long they are",
+		verify.PromptsInexact:  "of about the length that the axis says",
+	}[t.Prompts]
+	if t.API == "chat" && t.Prompts != verify.PromptsInexact {
+		text += ", what the template adds included"
+	}
+	if t.SaltSeed != 0 {
+		text += fmt.Sprintf(", salted from seed %d", t.SaltSeed)
+	}
+	if t.Repeats {
+		text += ", sent again and again"
+	}
+	row("Prompts", "%s", text)
+}
+
+// column is one metric of the table. A server that this run started has those
+// that are for both and for own ones, a target those for both and for targets.
+type column struct {
 	unit, title string
 	show        func(float64) string
-}{
-	{verify.UnitTTFT50, "TTFT p50", func(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) + " s" }},
-	{verify.UnitTPOT50, "TPOT p50", func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) + " ms" }},
-	{verify.UnitE2E95, "E2E p95", func(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) + " s" }},
-	{verify.UnitThroughput, "tok/s", func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }},
-	{verify.UnitPeak, "peak RSS", func(v float64) string { return bytesText(int64(v)) }},
-	{verify.UnitCost, "USD/Mtok", func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }},
+	in          func(h *verify.Header) bool
 }
+
+func digits(n int, unit string) func(float64) string {
+	return func(v float64) string { return strconv.FormatFloat(v, 'f', n, 64) + unit }
+}
+
+// columns are in the order in which a request goes through them.
+var columns = []column{
+	{verify.UnitTTFT50, "TTFT p50", digits(3, " s"), always},
+	{verify.UnitAnswer50, "answer p50", digits(3, " s"), aTarget},
+	{verify.UnitTPOT50, "TPOT p50", digits(2, " ms"), always},
+	{verify.UnitGap50, "gap p50", digits(2, " ms"), aTarget},
+	{verify.UnitE2E95, "E2E p95", digits(3, " s"), always},
+	{verify.UnitThroughput, "tok/s", digits(2, ""), always},
+	{verify.UnitPeak, "peak RSS", func(v float64) string { return bytesText(int64(v)) }, func(h *verify.Header) bool { return !aTarget(h) }},
+	{verify.UnitCost, "USD/Mtok", digits(2, ""), func(h *verify.Header) bool { return h != nil && h.HourlyUSD > 0 }},
+}
+
+func always(*verify.Header) bool { return true }
+
+func aTarget(h *verify.Header) bool { return h != nil && h.Target != nil }
 
 // none stands where a metric is not defined or was not measured.
 const none = "-"
@@ -235,7 +296,12 @@ func showTable(b *strings.Builder, r *verify.Report) {
 	if len(r.Results) == 0 {
 		return
 	}
-	priced := r.Header != nil && r.Header.HourlyUSD > 0
+	var shown []column
+	for _, c := range columns {
+		if c.in(r.Header) {
+			shown = append(shown, c)
+		}
+	}
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	names := []string{"configuration"}
 	for _, c := range r.Results {
@@ -247,18 +313,22 @@ func showTable(b *strings.Builder, r *verify.Report) {
 	}
 	alignLeft(names)
 	cells := []string{"#", names[0], "rep"}
-	for _, column := range columns {
-		if column.unit != verify.UnitCost || priced {
-			cells = append(cells, column.title)
-		}
+	for _, column := range shown {
+		cells = append(cells, column.title)
 	}
-	cells = append(cells, "queue p50", "token lag", "requests", "failed", "")
+	if aTarget(r.Header) {
+		cells = append(cells, "connect", "first byte", "prompt", "cached", "requests", "failed", "")
+	} else {
+		cells = append(cells, "queue p50", "token lag", "requests", "failed", "")
+	}
 	fmt.Fprintln(t, strings.Join(cells, "\t")+"\t")
 	for i, c := range r.Results {
 		cells := []string{strconv.Itoa(c.Plan.Config), names[i+1], strconv.Itoa(c.Plan.Repetition)}
 		values := map[string]float64{}
-		requests, failed, verdict, lag := c.Requests, none, "unfinished", none
+		requests, failed, verdict := c.Requests, none, "unfinished"
+		var about verify.Configuration
 		if closing := c.Configuration; closing != nil {
+			about = *closing
 			for _, m := range closing.Metrics {
 				values[m.Unit] = m.Value
 			}
@@ -266,25 +336,39 @@ func showTable(b *strings.Builder, r *verify.Report) {
 			if !closing.Valid {
 				verdict = "INVALID"
 			}
-			if closing.Spans.Tokens > 0 {
-				lag = duration(closing.Spans.DeliveryNS / closing.Spans.Tokens)
-			}
 		}
-		for _, column := range columns {
-			if column.unit == verify.UnitCost && !priced {
-				continue
-			}
+		for _, column := range shown {
 			cell := none
 			if v, ok := values[column.unit]; ok {
 				cell = column.show(v)
 			}
 			cells = append(cells, cell)
 		}
-		queue := none
-		if c.QueueP50NS >= 0 {
-			queue = duration(c.QueueP50NS)
+		mean := func(sum int64, n int64) string {
+			if n == 0 {
+				return none
+			}
+			return duration(sum / n)
 		}
-		cells = append(cells, queue, lag, strconv.Itoa(requests), failed, verdict)
+		spans := &about.Spans
+		if aTarget(r.Header) {
+			prompt, cached := none, none
+			if n := int64(spans.Requests); n > 0 && about.PromptTokens > 0 {
+				prompt = strconv.FormatFloat(float64(about.PromptTokens)/float64(n), 'f', -1, 64)
+				prompt = prompt[:min(len(prompt), 6)]
+			}
+			if about.CachedTokens > 0 {
+				cached = strconv.FormatFloat(float64(about.CachedTokens*100)/float64(about.PromptTokens), 'f', 1, 64) + " %"
+			}
+			cells = append(cells, mean(spans.ConnectNS, int64(spans.Requests)), mean(spans.HeadersNS, int64(spans.Requests)), prompt, cached)
+		} else {
+			queue := none
+			if c.QueueP50NS >= 0 {
+				queue = duration(c.QueueP50NS)
+			}
+			cells = append(cells, queue, mean(spans.DeliveryNS, spans.Tokens))
+		}
+		cells = append(cells, strconv.Itoa(requests), failed, verdict)
 		fmt.Fprintln(t, strings.Join(cells, "\t")+"\t")
 	}
 	t.Flush()
