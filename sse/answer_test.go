@@ -2,7 +2,9 @@ package sse
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -89,10 +91,27 @@ func soundness(r *verify.Request) string {
 	return ""
 }
 
+// bodyOf returns the body of a whole response with status 200, by net/http.
+func bodyOf(answer []byte) ([]byte, error) {
+	reader := bufio.NewReader(bytes.NewReader(answer))
+	for {
+		response, err := http.ReadResponse(reader, nil)
+		if err != nil {
+			return nil, err
+		}
+		if response.StatusCode == 200 {
+			return io.ReadAll(response.Body)
+		}
+		if response.StatusCode/100 != 1 || response.StatusCode == 101 {
+			return nil, fmt.Errorf("status %d", response.StatusCode)
+		}
+	}
+}
+
 // FuzzAnswer lets the client ask a server that answers with anything, as a
 // whole response or as the body of one, in one read and in several: nothing
-// panics, the record is sound, and how the bytes were cut bears on nothing but
-// the stamps.
+// panics, the record is sound, how the bytes were cut bears on nothing but the
+// stamps, and a success has the body that net/http finds.
 func FuzzAnswer(f *testing.F) {
 	for _, s := range scripts(f) {
 		var body []byte
@@ -133,7 +152,7 @@ func FuzzAnswer(f *testing.F) {
 		case 3:
 			answer = data
 		}
-		get := func(pieces int) *verify.Request {
+		get := func(answer []byte, pieces int) *verify.Request {
 			random := rand.New(rand.NewPCG(seed, 2))
 			c := Client{BaseURL: "http://server", Clock: NewClock(), Idle: 10 * time.Second, Dial: pipe(func(conn net.Conn) {
 				defer conn.Close()
@@ -158,11 +177,21 @@ func FuzzAnswer(f *testing.F) {
 			}
 			return r
 		}
-		one, many := get(1), get(8)
+		one, many := get(answer, 1), get(answer, 8)
 		if one.Status != many.Status || one.EventKinds != many.EventKinds || one.Text != many.Text || one.Reasoning != many.Reasoning ||
 			!slices.Equal(one.TokenIDs, many.TokenIDs) || one.Finish != many.Finish || (one.Failure == nil) != (many.Failure == nil) ||
 			one.Failure != nil && one.Failure.Class != many.Failure.Class {
 			t.Fatalf("in one read %+v, failure %+v; in several %+v, failure %+v", one, one.Failure, many, many.Failure)
+		}
+		if one.Failure != nil {
+			return
+		}
+		body, err := bodyOf(answer)
+		if err != nil {
+			t.Fatalf("a success %+v, of what net/http doesn't take: %v", one, err)
+		}
+		if plain := get(append([]byte(streamHead), body...), 1); plain.Text != one.Text || plain.EventKinds != one.EventKinds {
+			t.Fatalf("%+v, but of the body as net/http has it %+v, failure %+v", one, plain, plain.Failure)
 		}
 	})
 }
