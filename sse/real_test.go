@@ -206,16 +206,12 @@ func TestRealAnswersByHand(t *testing.T) {
 		{"vllm", "interval4-chat-return_token_ids", capital, 8, 3, "stop"},
 		{"vllm", "interval4-comp-logprobs interval4-comp-return_token_ids", short, 8, 3, "length"},
 	}
-	all := recordings(t)
 	for _, test := range tests {
 		for _, name := range strings.Fields(test.cases) {
 			t.Run(test.server+"/"+name, func(t *testing.T) {
-				i := slices.IndexFunc(all[test.server], func(r *recording) bool { return r.Case == name })
-				if i < 0 {
-					t.Fatal("no such recording")
-				}
+				rec := find(t, test.server, name)
 				synctest.Test(t, func(t *testing.T) {
-					r, _ := all[test.server][i].replay(len(all[test.server][i].Raw))
+					r, _ := rec.replay(len(rec.Raw))
 					tokens, known := r.Tokens()
 					events := strings.Count(r.EventKinds, "c")
 					if r.Failure != nil || r.Text != test.text || tokens != test.tokens || known != (tokens > 0) || events != test.events || r.Finish != test.finish {
@@ -248,17 +244,60 @@ func TestRealFailuresByHand(t *testing.T) {
 		{"vllm", "comp-n2", "stream", "event 1 has choice 1, though one answer was asked for"},
 		{"vllm", "chat-nostream", "reply", `content type "application/json", want text/event-stream: {"id":`},
 	}
-	all := recordings(t)
 	for _, test := range tests {
 		t.Run(test.server+"/"+test.name, func(t *testing.T) {
-			i := slices.IndexFunc(all[test.server], func(r *recording) bool { return r.Case == test.name })
-			if i < 0 {
-				t.Fatal("no such recording")
-			}
+			rec := find(t, test.server, test.name)
 			synctest.Test(t, func(t *testing.T) {
-				r, _ := all[test.server][i].replay(len(all[test.server][i].Raw))
+				r, _ := rec.replay(len(rec.Raw))
 				if r.Failure == nil || r.Failure.Class != test.class || !strings.HasPrefix(r.Failure.Message, test.message) {
 					t.Errorf("failure %+v, want %s: %s", r.Failure, test.class, test.message)
+				}
+			})
+		})
+	}
+}
+
+// find returns one recording.
+func find(t *testing.T, server, name string) *recording {
+	for _, rec := range recordings(t)[server] {
+		if rec.Case == name {
+			return rec
+		}
+	}
+	t.Fatalf("testdata/real has no %s of %s", name, server)
+	return nil
+}
+
+// What real servers say of their models, and of the tokens of "The capital of
+// France is".
+func TestRealProbes(t *testing.T) {
+	tests := []struct {
+		server, model, software string
+		tokens                  int // 0 for a 404
+		refusal                 string
+	}{
+		{"llamaserver", "smollm2", "llama.cpp", 5, ""},
+		{"transformers", "/srv/models/smollm2", "uvicorn", 0, "sse: POST http://server/tokenize: 404 Not Found: Not Found"},
+		{"vllm", "smollm2", "uvicorn", 5, ""},
+	}
+	for _, test := range tests {
+		t.Run(test.server, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := func(name string) *Client {
+					rec := find(t, test.server, name)
+					return &Client{BaseURL: "http://server", Clock: NewClock(), Dial: pipe(func(conn net.Conn) { rec.play(conn, len(rec.Raw)) })}
+				}
+				models, software, err := client("get-models").Models(t.Context())
+				if err != nil || !slices.Equal(models, []string{test.model}) || software != test.software {
+					t.Errorf("models %q of %q, %v, want %q of %q", models, software, err, test.model, test.software)
+				}
+				tokenizer := &Tokenizer{client("tokenize"), "http://server/tokenize", func(text string) (any, error) { return map[string]string{"prompt": text}, nil }}
+				n, err := tokenizer.Count(t.Context(), "The capital of France is")
+				if n != test.tokens || (err == nil) != (test.refusal == "") {
+					t.Errorf("%d tokens, %v, want %d", n, err, test.tokens)
+				}
+				if err != nil && err.Error() != test.refusal {
+					t.Errorf("%v, want %s", err, test.refusal)
 				}
 			})
 		})
