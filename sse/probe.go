@@ -82,9 +82,12 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("sse: %s %s: %d %s: %s", e.Method, e.URL, e.Status, http.StatusText(e.Status), e.Message)
 }
 
+// ErrNoModels says that a server has no list of models, or an empty one.
+var ErrNoModels = errors.New("sse: no model is listed")
+
 // Models asks for the ids of the models that the server has, and for what it
-// calls itself, its Server header. An error may be a *StatusError: not every
-// server has such a list.
+// calls itself, its Server header. An error may be a *StatusError, or wrap
+// ErrNoModels: not every server has such a list.
 func (c *Client) Models(ctx context.Context) (ids []string, software string, err error) {
 	endpoint, err := Endpoint(c.BaseURL, "models")
 	if err != nil {
@@ -102,7 +105,7 @@ func (c *Client) Models(ctx context.Context) (ids []string, software string, err
 		return true
 	})
 	if len(ids) == 0 {
-		return nil, software, fmt.Errorf("sse: %s lists no model: %s", endpoint, boundMessage(string(data)))
+		return nil, software, fmt.Errorf("%w: %s: %s", ErrNoModels, endpoint, boundMessage(string(data)))
 	}
 	return ids, software, nil
 }

@@ -13,10 +13,10 @@ import (
 // salt at the very beginning of its prompt, drawn from the run's seed and the
 // request's id: whoever has the file draws it again.
 
-const (
-	saltIDs   = 8 // tokens that a salt replaces in a prompt of ids
-	saltWords = 6
-)
+// SaltIDs is how many tokens of a prompt of ids a salt replaces, at most.
+const SaltIDs = 8
+
+const saltWords = 6
 
 // saltVocabulary has 64 words, so that a word takes 6 bits. Most tokenizers
 // have one token for each.
@@ -30,6 +30,28 @@ var saltVocabulary = strings.Fields(`
 // saltDraw gives 32 bytes that belong to a seed and a request's id.
 func saltDraw(seed int64, request string) [sha256.Size]byte {
 	return sha256.Sum256(fmt.Appendf(nil, "salt %d %s", seed, request))
+}
+
+// Draws is how many salts a request may have: the first that makes a prompt
+// which no request before it had. Two of the shortest prompts are easily the
+// same.
+const Draws = 32
+
+// Draw names one of a request's draws, from 0, in place of its id.
+func Draw(request string, draw int) string {
+	if draw == 0 {
+		return request
+	}
+	return fmt.Sprintf("%s redrawn %d", request, draw)
+}
+
+// SentSum is the hash of a prompt as it was sent: as ids or a text of its own,
+// or else as the corpus has it.
+func SentSum(prompt *Prompt, text string, ids []int32) [sha256.Size]byte {
+	if text == "" && ids == nil {
+		text, ids = prompt.Text, prompt.IDs
+	}
+	return sha256.Sum256(fmt.Appendf(nil, "%d %s", ids, text))
 }
 
 // SaltText returns the words that stand before a request's prompt.
@@ -54,7 +76,7 @@ func SaltedText(seed int64, request, text string) string {
 func SaltedIDs(seed int64, request string, ids, pool []int32) []int32 {
 	draw := saltDraw(seed, request)
 	out := slices.Clone(ids)
-	for i := range min(saltIDs, len(out)) {
+	for i := range min(SaltIDs, len(out)) {
 		out[i] = pool[binary.BigEndian.Uint32(draw[4*i:])%uint32(len(pool))]
 	}
 	return out

@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -63,6 +62,14 @@ func (p *replay) checkSent(r *Request, prompt *Prompt) error {
 	if id := RequestID(r.Config, r.Phase, r.Pass, p.indexOf(r)); r.ID != id {
 		return fmt.Errorf("its id isn't that of prompt %q in its pass", r.Prompt)
 	}
+	drawn := func(is func(draw string) bool) bool {
+		for n := range Draws {
+			if is(Draw(r.ID, n)) {
+				return true
+			}
+		}
+		return false
+	}
 	switch {
 	case t.SaltSeed == 0:
 		if r.SentIDs != nil || r.SentText != "" {
@@ -72,25 +79,25 @@ func (p *replay) checkSent(r *Request, prompt *Prompt) error {
 		if p.pool == nil {
 			p.pool = p.report.Corpus.Pool()
 		}
-		if len(p.pool) == 0 || r.SentText != "" || !slices.Equal(r.SentIDs, SaltedIDs(t.SaltSeed, r.ID, prompt.IDs, p.pool)) {
+		if len(p.pool) == 0 || r.SentText != "" || !drawn(func(draw string) bool {
+			return slices.Equal(r.SentIDs, SaltedIDs(t.SaltSeed, draw, prompt.IDs, p.pool))
+		}) {
 			return fmt.Errorf("sent_ids aren't those of prompt %q with the salt of seed %d", r.Prompt, t.SaltSeed)
 		}
 	case t.Prompts == PromptsInexact:
-		if r.SentIDs != nil || r.SentText != SaltedText(t.SaltSeed, r.ID, prompt.Text) {
+		if r.SentIDs != nil || !drawn(func(draw string) bool { return r.SentText == SaltedText(t.SaltSeed, draw, prompt.Text) }) {
 			return fmt.Errorf("sent_text isn't that of prompt %q with the salt of seed %d", r.Prompt, t.SaltSeed)
 		}
 	default:
-		if salt := SaltText(t.SaltSeed, r.ID) + " "; r.SentIDs != nil || !strings.HasPrefix(r.SentText, salt) {
-			return fmt.Errorf("sent_text doesn't begin with the salt of seed %d, %q", t.SaltSeed, salt)
+		// Its words have one length, so that none is the beginning of another.
+		if r.SentIDs != nil || !drawn(func(draw string) bool { return strings.HasPrefix(r.SentText, SaltText(t.SaltSeed, draw)) }) {
+			return fmt.Errorf("sent_text doesn't begin with the salt of seed %d, %q", t.SaltSeed, SaltText(t.SaltSeed, r.ID))
 		}
 	}
 	if t.Repeats {
 		return nil
 	}
-	sent := sha256.Sum256(fmt.Appendf(nil, "%d %s", r.SentIDs, r.SentText))
-	if t.SaltSeed == 0 {
-		sent = sha256.Sum256(fmt.Appendf(nil, "%d %s", prompt.IDs, prompt.Text))
-	}
+	sent := SentSum(prompt, r.SentText, r.SentIDs)
 	if before, found := p.sent[sent]; found {
 		return fmt.Errorf("its prompt was sent before, by request %s: a cache could answer it", before)
 	}
@@ -105,8 +112,13 @@ func (p *replay) indexOf(r *Request) int {
 	if r.Phase == PhaseWarmup {
 		pass = -1
 	}
-	i := -1
-	fmt.Sscanf(r.ID[strings.LastIndexByte(r.ID, '.')+1:], "%d", &i)
+	i := r.place()
+	if p.cell.plan.Load.Kind == LoadOpen && pass >= 0 {
+		if i >= 0 && p.cell.plan.promptAt(pass, i) != r.Prompt {
+			i = -1
+		}
+		return i
+	}
 	if ids := p.cell.plan.pass(pass); i < 0 || i >= len(ids) || ids[i] != r.Prompt {
 		return -1
 	}

@@ -120,7 +120,7 @@ func TestTamperedTargetEvidence(t *testing.T) {
 		{"text without its salt", func(f *file) {
 			f.header().Target.Prompts = PromptsTokenize
 			each(f, func(r *Request) { r.SentIDs, r.SentText = nil, SaltText(43, r.ID)+" and so on" })
-		}, `verify: run.jsonl:5: request 1.w.0: sent_text doesn't begin with the salt of seed 42, "` + SaltText(42, "1.w.0") + ` "`},
+		}, `verify: run.jsonl:5: request 1.w.0: sent_text doesn't begin with the salt of seed 42, "` + SaltText(42, "1.w.0") + `"`},
 		{"inexact text of another prompt", func(f *file) {
 			f.header().Target.Prompts = PromptsInexact
 			p := f.plan(1)
@@ -195,13 +195,16 @@ func TestSalt(t *testing.T) {
 	if got := SaltedIDs(7, "1.0.0", []int32{1, 2}, []int32{20}); !slices.Equal(got, []int32{20, 20}) {
 		t.Errorf("SaltedIDs of two = %v, want all replaced", got)
 	}
+	if got, want := []string{Draw("1.0.0", 0), Draw("1.0.0", 2), SaltText(7, Draw("1.0.0", 2))}, []string{"1.0.0", "1.0.0 redrawn 2", "boat life cook data girl lord"}; !slices.Equal(got, want) {
+		t.Errorf("draws %q, want %q", got, want)
+	}
 	if len(saltVocabulary) != 64 {
 		t.Errorf("%d words, want 64", len(saltVocabulary))
 	}
 	seen := map[string]bool{}
 	for _, word := range saltVocabulary {
-		if seen[word] {
-			t.Errorf("%q stands twice", word)
+		if seen[word] || len(word) != len(saltVocabulary[0]) {
+			t.Errorf("%q stands twice, or has another length than others", word)
 		}
 		seen[word] = true
 	}

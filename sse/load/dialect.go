@@ -40,6 +40,8 @@ var (
 type dialect struct {
 	fields []string // of those above, sorted
 	ids    bool     // it reads a prompt of ids, and counts them right
+
+	counted int // its usage of probeText; 0 if it sends none
 }
 
 func (d *dialect) has(field string) bool { return slices.Contains(d.fields, field) }
@@ -73,11 +75,15 @@ func (d *dialect) body(user map[string]json.RawMessage, outputTokens int) map[st
 	return out
 }
 
-// probeTokens are asked for of a target to find out what it takes.
-const probeTokens = 2
+// A target is asked for probeTokens after probeText to find out what it takes.
+const (
+	probeTokens = 2
+	probeText   = "The old bridge over the river"
+)
 
 // learn finds out what the server behind client takes. client's Fields are
-// the user's, and are left as they were. ids is a prompt to try, or nil.
+// the user's, and are left as they were; a field that they have isn't tried.
+// ids is a prompt to try, or nil.
 func learn(ctx context.Context, client *sse.Client, ids []int32) (*dialect, error) {
 	user := client.Fields
 	defer func() { client.Fields = user }()
@@ -87,61 +93,81 @@ func learn(ctx context.Context, client *sse.Client, ids []int32) (*dialect, erro
 		client.Fields = d.body(user, probeTokens)
 		r := new(verify.Request)
 		client.Complete(ctx, d.ask(sse.Ask{
-			ID: fmt.Sprintf("probe.%d", number), Prompt: "The old bridge over the river", PromptIDs: ids, OutputTokens: probeTokens,
+			ID: fmt.Sprintf("probe.%d", number), Prompt: probeText, PromptIDs: ids, OutputTokens: probeTokens,
 		}), r)
 		return r
 	}
-	all := &dialect{fields: slices.Concat(extraFields, commonFields)}
-	first := try(all, nil)
-	if err := hopeless(client, first); err != nil {
+	var known *dialect
+	var best, last *verify.Request // the answer to known, and to the last try
+	attempt := func(fields []string) (bool, error) {
+		d := &dialect{fields: without(fields, user)}
+		last = try(d, nil)
+		if err := hopeless(client, last); err != nil {
+			return false, err
+		}
+		if taken(last) {
+			known, best = d, last
+		}
+		return taken(last), nil
+	}
+	if _, err := attempt(slices.Concat(extraFields, commonFields)); err != nil {
 		return nil, err
 	}
-	known := all
-	if first.Failure != nil {
-		known = nil
-		var last *verify.Request
-		for _, common := range [][]string{
-			commonFields,
-			{fieldStreamOptions, fieldTemperature, fieldMaxCompletion},
-			{fieldTemperature, fieldMaxTokens},
-			{fieldStreamOptions, fieldMaxTokens},
-			{fieldStreamOptions, fieldMaxCompletion},
-			{fieldMaxTokens},
-		} {
-			d := &dialect{fields: common}
-			last = try(d, nil)
-			if err := hopeless(client, last); err != nil {
-				return nil, err
-			}
-			if last.Failure == nil {
-				known = d
+	if known == nil {
+		for _, common := range fewerFields() {
+			if found, err := attempt(common); found || err != nil {
+				if err != nil {
+					return nil, err
+				}
 				break
 			}
 		}
 		if known == nil {
 			return nil, refused(client, last)
 		}
-		for _, extra := range extraFields {
-			d := &dialect{fields: append(slices.Clone(known.fields), extra)}
-			if r := try(d, nil); r.Failure == nil {
-				known = d
-			} else if err := hopeless(client, r); err != nil {
+		for _, extra := range without(extraFields, user) {
+			if _, err := attempt(append(slices.Clone(known.fields), extra)); err != nil {
 				return nil, err
 			}
 		}
 	}
 	slices.Sort(known.fields)
+	if best.Usage != nil {
+		known.counted = best.Usage.PromptTokens
+	}
 	if ids != nil && !client.Chat {
 		r := try(known, ids)
-		known.ids = r.Failure == nil && r.Usage != nil && r.Usage.PromptTokens == len(ids)
+		known.ids = taken(r) && r.Usage != nil && r.Usage.PromptTokens == len(ids)
 	}
 	return known, nil
 }
 
+// fewerFields lists the ways to do without fields of OpenAI's own, the best
+// first: usage counts the tokens, temperature 0 makes answers repeatable. One
+// that bounds the answer is in each.
+func fewerFields() (ways [][]string) {
+	for _, rest := range [][]string{{fieldStreamOptions, fieldTemperature}, {fieldStreamOptions}, {fieldTemperature}, {}} {
+		for _, bound := range []string{fieldMaxTokens, fieldMaxCompletion} {
+			ways = append(ways, append(slices.Clone(rest), bound))
+		}
+	}
+	return ways
+}
+
+// without returns fields but for those that the user has.
+func without(fields []string, user map[string]json.RawMessage) []string {
+	return slices.DeleteFunc(slices.Clone(fields), func(field string) bool { _, has := user[field]; return has })
+}
+
+// taken reports whether a server took what it was sent. An answer without a
+// token is one, too: a model may have nothing to say, or spend two tokens on
+// thoughts that it keeps to itself.
+func taken(r *verify.Request) bool { return r.Failure == nil || r.Failure.Class == verify.FailEmpty }
+
 // hopeless returns an error for a failure that no other field would mend.
 func hopeless(client *sse.Client, r *verify.Request) error {
 	switch {
-	case r.Failure == nil:
+	case taken(r):
 		return nil
 	case r.Status == 0, r.Failure.Class == verify.FailStall, r.Failure.Class == verify.FailCanceled,
 		r.Status == http.StatusUnauthorized, r.Status == http.StatusForbidden, r.Status == http.StatusNotFound, r.Status == http.StatusMethodNotAllowed,
@@ -153,17 +179,43 @@ func hopeless(client *sse.Client, r *verify.Request) error {
 
 // refused says what to do about a target that gives no answer.
 func refused(client *sse.Client, r *verify.Request) error {
-	hint := ""
-	switch r.Status {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		hint = ": it wants a key, in the environment variable that -key-env (Target.KeyFrom) names, or another -header"
-	case http.StatusNotFound, http.StatusMethodNotAllowed:
-		hint = fmt.Sprintf(": is %q its model, and does it have this endpoint? -api chat (Target.API) asks /v1/chat/completions, -api completions /v1/completions", client.Model)
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		hint = ": it is busy or not ready yet"
+	text := r.Failure.Class + ": " + r.Failure.Message
+	hint := remedy(r.Status, r.Failure.Message)
+	if r.Failure.Class == verify.FailStall {
+		hint = "-idle (Options.Idle) bounds its silence"
 	}
-	if r.Status == 0 && strings.Contains(r.Failure.Message, "certificate") {
-		hint = ": -insecure (Target.Insecure) accepts any certificate"
+	if hint == "" && r.Failure.Class == verify.FailReply {
+		hint = "is there an OpenAI-compatible server behind " + client.BaseURL + ", or another below it, as in http://HOST/PATH/v1? It must stream"
 	}
-	return fmt.Errorf("load: the target doesn't answer: %s: %s%s", r.Failure.Class, r.Failure.Message, hint)
+	if r.Status == http.StatusNotFound || r.Status == http.StatusMethodNotAllowed {
+		hint = fmt.Sprintf("is %q its model, and does it have this endpoint? -api chat (Target.API) asks /v1/chat/completions, -api completions /v1/completions", client.Model)
+	}
+	return noAnswer(text, hint)
+}
+
+func noAnswer(text, hint string) error {
+	if hint != "" {
+		hint = ": " + hint
+	}
+	return fmt.Errorf("load: the target doesn't answer: %s%s", text, hint)
+}
+
+// remedy names what mends an answer of a status, 0 for none, "" where only the
+// server's own words help.
+func remedy(status int, message string) string {
+	switch {
+	case status == http.StatusUnauthorized || status == http.StatusForbidden:
+		return "it wants a key, in the environment variable that -key-env (Target.KeyFrom) names, or another -header"
+	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
+		return "it is busy or not ready yet: try again"
+	case status/100 == 3:
+		return "-target (Target.URL) must name the place itself, for nothing is followed"
+	case status == 0 && (strings.Contains(message, "certificate") || strings.Contains(message, "x509")):
+		return "-insecure (Target.Insecure) accepts any certificate"
+	case status == 0 && strings.Contains(message, "gave HTTP response to HTTPS client"), status == 0 && strings.Contains(message, "first record does not look like a TLS handshake"):
+		return "it speaks http, not https"
+	case status == 0:
+		return "is it up, and is -target (Target.URL) right?"
+	}
+	return ""
 }

@@ -55,8 +55,8 @@ func (r *Run) prepare(ctx context.Context, plan *verify.Plan, cell Cell) (passes
 		return nil, fmt.Errorf("load: no prompt of %d tokens: the run was opened for others (Options.Inputs), or the file of prompts has none", input)
 	}
 	count, known := countedPasses()
-	if t.counted() && !known {
-		return nil, fmt.Errorf("load: passes have to be counted here, for their prompts are made before the first: -benchtime 1x, or 5x, in place of %s", flag.Lookup("test.benchtime").Value)
+	if t.counted(input) && !known {
+		return nil, fmt.Errorf("load: passes have to be counted here, for their prompts are made before the first, or may run out: -benchtime 1x, or 5x, in place of %s", flag.Lookup("test.benchtime").Value)
 	}
 	switch {
 	case t.evidence.SaltSeed != 0: // as often as need be
@@ -68,11 +68,10 @@ func (r *Run) prepare(ctx context.Context, plan *verify.Plan, cell Cell) (passes
 		if cell.Requests > len(prompts) || cell.Conc > len(prompts) {
 			return nil, fmt.Errorf("load: %d requests a pass by %d clients, but there are %d prompts of %d tokens, and without a salt each is sent once a pass", requests, cell.Conc, len(prompts), input)
 		}
-		plan.Prompts, plan.Warmups = prompts[:min(len(prompts), requests)], warmups
+		plan.Prompts, plan.Warmups = prompts[:min(len(prompts), requests)], warmups[:min(len(warmups), warmupsMade)]
 	default:
 		return r.fresh(plan, input, requests, count, prompts, warmups)
 	}
-	prepared := map[int][]outgoing{}
 	salted := func(pass int) ([]outgoing, error) {
 		ids, phase := plan.Prompts, verify.PhaseMeasured
 		if pass < 0 {
@@ -86,20 +85,24 @@ func (r *Run) prepare(ctx context.Context, plan *verify.Plan, cell Cell) (passes
 		}
 		return out, err
 	}
-	if !t.counted() {
-		// A salt is drawn in no time, and then nothing can go wrong.
-		if _, err := salted(-1); err != nil {
-			return nil, err
-		}
-		return func(pass int) []outgoing { out, _ := salted(pass); return out }, nil
+	prepared := map[int][]outgoing{}
+	ahead := 0 // passes that are prepared before the warmup
+	if t.counted(input) {
+		ahead = count
 	}
-	for pass := -1; pass < count; pass++ {
+	for pass := -1; pass < ahead; pass++ {
 		var err error
 		if prepared[pass], err = salted(pass); err != nil {
 			return nil, err
 		}
 	}
-	return func(pass int) []outgoing { return prepared[pass] }, nil
+	return func(pass int) []outgoing {
+		out, ready := prepared[pass]
+		if !ready {
+			out, _ = salted(pass) // of ample salts, drawn in no time
+		}
+		return out
+	}, nil
 }
 
 // fresh takes prompts from the user's file that no request had before.
@@ -120,6 +123,13 @@ func (r *Run) fresh(plan *verify.Plan, input, requests, count int, prompts, warm
 		return nil, err
 	}
 	warm, err := r.find(plan.Warmups)
+	for _, out := range [][]outgoing{warm, all} {
+		for i := range out {
+			if err == nil && !t.first(&out[i]) {
+				err = fmt.Errorf("load: prompt %s is the same as one before it, which a cache could answer: take it out, or send prompts again with -unsalted (Target.Unsalted)", out[i].prompt.ID)
+			}
+		}
+	}
 	return func(pass int) []outgoing {
 		if pass < 0 {
 			return warm

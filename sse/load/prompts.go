@@ -62,6 +62,26 @@ func idPrompt(base *verify.Corpus, n, which int) (ids []int32, ok bool) {
 	return ids, true
 }
 
+// probeIDs returns a short prompt of ids for a server whose vocabulary isn't
+// known: it has the largest of base, nil if there are none.
+func probeIDs(base *verify.Corpus) []int32 {
+	ids, _ := idPrompt(base, verify.SaltIDs, 0)
+	if len(ids) > 0 {
+		ids[len(ids)-1] = slices.Max(base.Pool())
+	}
+	return ids
+}
+
+// hasTexts returns an error if a prompt of one of the lengths has ids alone.
+func hasTexts(corpus *verify.Corpus, inputs []int) error {
+	for i := range corpus.Prompts {
+		if p := &corpus.Prompts[i]; slices.Contains(inputs, p.Input) && p.Text == "" {
+			return fmt.Errorf("load: prompt %s has ids and no text, but the target is sent texts: a chat has nothing else, -inexact-input wants them, and of ids it either refuses this one or counts it wrong. Add the text", p.ID)
+		}
+	}
+	return nil
+}
+
 func hasIDs(corpus *verify.Corpus, inputs []int) bool {
 	for i := range corpus.Prompts {
 		if p := &corpus.Prompts[i]; slices.Contains(inputs, p.Input) && p.IDs == nil {
@@ -140,13 +160,18 @@ func seal(prompts []verify.Prompt) *verify.Corpus {
 
 // ReadPrompts reads a user's file of prompts, a JSON object a line: text, and
 // where they are known input, the number of its tokens as the server counts
-// them, and ids; warmup for one that is sent before the first pass, or the last
-// of each length is; an id of its own. input is the length, about, of those that say nothing of it; 0
-// refuses them. What testdata/corpus.jsonl has is such a file.
+// them, and ids; warmup for one that is sent before the first pass, or some of
+// each length are; an id of its own. input is the length, about, of those that
+// say nothing of it; 0 refuses them. What testdata/corpus.jsonl has is such a
+// file.
 func ReadPrompts(path string, data []byte, input int) (*verify.Corpus, error) {
 	name := filepath.Base(path)
 	var prompts []verify.Prompt
 	seen := map[string]bool{}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	if len(data) > mostPromptBytes {
+		return nil, fmt.Errorf("load: %s has %d bytes, want at most %d: measure in several runs", name, len(data), mostPromptBytes)
+	}
 	for number := 1; len(data) > 0; number++ {
 		line, rest, _ := bytes.Cut(data, []byte("\n"))
 		data = rest
@@ -165,8 +190,14 @@ func ReadPrompts(path string, data []byte, input int) (*verify.Corpus, error) {
 		if _, err := d.Token(); err != io.EOF {
 			return nil, wrong("more than one object on the line")
 		}
-		if p.Text == "" && p.IDs == nil {
+		if p.Text == "" && len(p.IDs) == 0 {
 			return nil, wrong("neither text nor ids")
+		}
+		if i := slices.IndexFunc(p.IDs, func(id int32) bool { return id < 0 }); i >= 0 {
+			return nil, wrong("ids[%d] is %d, want 0 or more", i, p.IDs[i])
+		}
+		if len(p.IDs) == 0 {
+			p.IDs = nil
 		}
 		if p.ID == "" {
 			p.ID = fmt.Sprintf("line-%d", number)
@@ -200,20 +231,23 @@ func ReadPrompts(path string, data []byte, input int) (*verify.Corpus, error) {
 	return c, nil
 }
 
-// markWarmups makes the last prompt of each length one for the warmup, where
-// none is marked and there are others.
+// mostPromptBytes bounds a user's file, which is one record of the evidence.
+const mostPromptBytes = 64 << 20
+
+// markWarmups makes the last prompt in seven of each length one for a warmup,
+// at least one if there are others, where none is marked: a configuration
+// takes one, and six for a pass.
 func markWarmups(prompts []verify.Prompt) {
-	count, last := map[int]int{}, map[int]int{}
+	marked, places := map[int]bool{}, map[int][]int{}
 	for i, p := range prompts {
-		if p.Warmup {
-			count[p.Input] = -len(prompts)
-		}
-		count[p.Input]++
-		last[p.Input] = i
+		marked[p.Input] = marked[p.Input] || p.Warmup
+		places[p.Input] = append(places[p.Input], i)
 	}
-	for input, n := range count {
-		if n > 1 {
-			prompts[last[input]].Warmup = true
+	for input, list := range places {
+		if n := len(list); n > 1 && !marked[input] {
+			for _, i := range list[n-max(1, n/(promptsMade+warmupsMade)):] {
+				prompts[i].Warmup = true
+			}
 		}
 	}
 }
@@ -243,7 +277,7 @@ func fit(ctx context.Context, tokenizer *sse.Tokenizer, salt, text string, n int
 		return "", err
 	}
 	if fewTokens > n {
-		return "", fmt.Errorf("%d tokens are too few: the salt and what the server adds have %d", n, fewTokens)
+		return "", fmt.Errorf("%d tokens are too few: the salt, or one word, and what the server adds have %d. Measure longer prompts (-input), or shorter ones without a salt (-unsalted, Target.Unsalted)", n, fewTokens)
 	}
 	for many := 8 * (n + 8); fewTokens < n && many-few > 1; {
 		k := min(few+max(1, (n-fewTokens)*4/5), many-1)
