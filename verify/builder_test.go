@@ -251,7 +251,7 @@ func (f *file) measure(now *clock, t int64, config, server, threads, repetition 
 	plan := &Plan{
 		Kind: KindPlan, Config: config, Server: server, Name: fmt.Sprintf("BenchmarkServe/threads=%d/input=4/conc=%d", threads, conc),
 		Axes:       []Axis{{"threads", fmt.Sprint(threads)}, {"input", "4"}, {"conc", fmt.Sprint(conc)}},
-		Repetition: repetition, GOMAXPROCS: 2, Load: Load{"closed", conc},
+		Repetition: repetition, GOMAXPROCS: 2, Load: Load{Kind: LoadClosed, Conc: conc},
 		Prompts: []string{"4-a", "4-b", "4-c"}, Warmups: []string{"4-warmup"}, OutputTokens: 5, ExactOutput: true, PlannedNS: t,
 	}
 	f.records = append(f.records, plan)

@@ -3,6 +3,7 @@ package verify
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,9 +46,7 @@ func (p *replay) plan(plan *Plan) {
 	if plan.GOMAXPROCS < 1 || plan.OutputTokens < 1 {
 		p.problem(where, "gomaxprocs %d and output_tokens %d, want at least 1 of each", plan.GOMAXPROCS, plan.OutputTokens)
 	}
-	if plan.Load.Kind != "closed" || plan.Load.Conc < 1 {
-		p.problem(where, "load %q with conc %d, want \"closed\" with at least 1", plan.Load.Kind, plan.Load.Conc)
-	}
+	p.planLoad(where, plan)
 	least := max(p.lastNS, p.report.Servers[servers-1].ReadyNS)
 	if plan.PlannedNS < least || plan.PlannedNS > maxNS {
 		p.problem(where, "planned_ns %d, want %d, where the server was ready and the configuration before had ended, to %d", plan.PlannedNS, least, int64(maxNS))
@@ -69,12 +68,15 @@ func (p *replay) plan(plan *Plan) {
 	if p.report.Header.Target != nil {
 		p.cell.sum.Foreign = &p.cell.plan
 	}
+	if plan.Load.Kind == LoadOpen {
+		p.cell.sum.Open = &p.cell.plan
+	}
 }
 
 // planTarget holds what only a plan for a target may say.
 func (p *replay) planTarget(where string, plan *Plan) {
 	if p.report.Header.Target == nil {
-		if plan.PerPass != 0 || plan.MaxFailed != 0 || plan.MaxCached != 0 {
+		if plan.PerPass != 0 || plan.MaxFailed != 0 && plan.Load.Kind != LoadOpen || plan.MaxCached != 0 {
 			p.problem(where, "per_pass %d, max_failed %d, max_cached %d, want none of them: they are for targets", plan.PerPass, plan.MaxFailed, plan.MaxCached)
 		}
 		return
@@ -155,6 +157,8 @@ func (p *replay) planAxes(where string, plan *Plan) {
 			}
 		case "conc":
 			have = strconv.Itoa(plan.Load.Conc)
+		case "rate":
+			have = plan.Load.RateAxis()
 		}
 		if have != axis.Value {
 			p.problem(where, "axis %s=%s, but the record says %s", axis.Key, axis.Value, have)
@@ -185,7 +189,7 @@ func (p *replay) planPrompts(where string, plan *Plan) {
 			p.problem(where, "prompt %q isn't in the corpus", id)
 			continue
 		}
-		if seen[id] && !salted {
+		if seen[id] && !salted && plan.Load.Kind != LoadOpen {
 			p.problem(where, "prompt %q stands twice: a cache could answer it", id)
 		}
 		seen[id] = true
@@ -330,7 +334,7 @@ func (p *replay) judge(where string, closing *Configuration) {
 		return
 	}
 	for _, check := range []func(string, *Configuration){
-		p.checkConserved, p.checkWitnesses, p.checkSlot, p.checkLoad, p.checkPhases, p.checkTurns, p.checkTotals, p.checkPeak, p.checkValidity,
+		p.checkConserved, p.checkSchedule, p.checkWitnesses, p.checkSlot, p.checkLoad, p.checkPhases, p.checkTurns, p.checkTotals, p.checkInflight, p.checkPeak, p.checkValidity,
 	} {
 		problems := len(p.report.Problems)
 		if check(where, closing); len(p.report.Problems) > problems {
@@ -344,6 +348,14 @@ func (p *replay) judge(where string, closing *Configuration) {
 func (p *replay) checkConserved(where string, closing *Configuration) {
 	if closing.Passes < 0 || closing.Valid && closing.Passes == 0 {
 		p.problem(where, "passes %d, want at least 1", closing.Passes)
+		return
+	}
+	if p.cell.plan.Load.Kind == LoadOpen { // see checkSchedule; the warmup is as in a closed loop
+		for i, r := range p.cell.requests {
+			if r.Phase != PhaseWarmup && r.Pass >= closing.Passes {
+				p.problemAt(p.cell.lines[i], "request "+r.ID, "pass %d, want below the %d of its configuration", r.Pass, closing.Passes)
+			}
+		}
 		return
 	}
 	type turn struct {
@@ -442,6 +454,9 @@ func (p *replay) checkSlot(string, *Configuration) {
 // checkLoad: in a closed loop a client's request is due when its last one has
 // ended. As many clients as the plan has are then all that can be under way.
 func (p *replay) checkLoad(where string, _ *Configuration) {
+	if p.cell.plan.Load.Kind == LoadOpen {
+		return
+	}
 	order := make([]int, len(p.cell.requests))
 	for i := range order {
 		order[i] = i
@@ -519,6 +534,9 @@ func (p *replay) checkPhases(where string, _ *Configuration) {
 // become free and before it starts. So no prompt starts before one that stands
 // ahead of it was due.
 func (p *replay) checkTurns(string, *Configuration) {
+	if p.cell.plan.Load.Kind == LoadOpen {
+		return
+	}
 	requests := p.cell.requests
 	place := p.places()
 	order := make([]int, len(requests))
@@ -601,6 +619,9 @@ func (p *replay) checkTotals(where string, closing *Configuration) {
 			compare(spans.name+have[i].name, have[i].value, want[i].value)
 		}
 	}
+	if !reflect.DeepEqual(closing.Open, want.Open) {
+		p.problem(where, "open %s, but its records give %s", closing.Open.text(), want.Open.text())
+	}
 	compare("sampled.samples", int64(closing.Sampled.Samples), int64(want.Sampled.Samples))
 	compare("sampled.max_bytes", closing.Sampled.MaxBytes, want.Sampled.MaxBytes)
 	compare("sampled.sum_bytes", closing.Sampled.SumBytes, want.Sampled.SumBytes)
@@ -663,6 +684,13 @@ func (p *replay) checkValidity(where string, closing *Configuration) {
 		return
 	}
 	plan := &p.cell.plan
+	if closing.Open != nil {
+		if missed := closing.Open.Missed(&plan.Load); missed != "" {
+			p.problem(where, "it is called valid, but %s", missed)
+			return
+		}
+		p.warnFloor(where, closing.Measured-closing.Failed)
+	}
 	if cached := sum.CachedPercent(); cached > float64(plan.MaxCached) {
 		p.problem(where, "it is called valid, but a cache answered %.1f %% of its prompts, more than max_cached %d", cached, plan.MaxCached)
 		return

@@ -3,6 +3,7 @@ package verify
 import (
 	"math"
 	"slices"
+	"strings"
 )
 
 // The metrics, by the unit that names each on a benchmark line. Every value
@@ -34,7 +35,9 @@ func TargetUnits() []string {
 }
 
 // HigherIsBetter says in which direction a unit improves.
-func HigherIsBetter(unit string) bool { return unit == UnitThroughput }
+func HigherIsBetter(unit string) bool {
+	return slices.Contains([]string{UnitThroughput, UnitAchieved, UnitGoodput, UnitSLOShare}, unit)
+}
 
 // Percentile returns 100 times the percentile of sorted, linearly
 // interpolated between closest ranks (numpy's default; definition 7 of
@@ -146,13 +149,14 @@ func (r *Request) TPOT() (ns float64, ok bool) {
 }
 
 // Summary gathers what a configuration's closing record says. The zero value
-// is ready, for a run's own server; for a Target set Foreign first.
-// Add each request, AddServed each request with its server's record,
+// is ready, for a run's own server; for a Target set Foreign first,
+// for an open loop Open. Add each request, AddServed each request with its server's record,
 // AddMemory each memory record, all in any order, then Fill and Metrics. It
 // keeps no reference to any of them. Failed requests and warmups are told from
 // the measured ones here, in one place.
 type Summary struct {
 	Foreign *Plan // of the configuration if the server is a Target, else nil
+	Open    *Plan // of the configuration if it is an open loop, else nil
 
 	Measured     int   // requests, failed ones too
 	Failed       int   // of the measured
@@ -171,6 +175,7 @@ type Summary struct {
 	reasoned  bool // some request has reasoning
 	prompt    int64
 	cached    int64
+	open      open
 	queue     []int64
 	unknown   int   // measured and not failed, yet of unknown length
 	firstNS   int64 // sample
@@ -190,14 +195,21 @@ func (s *Summary) spans(r *Request) *Spans {
 // Add takes a finished request.
 func (s *Summary) Add(r *Request) {
 	s.addSpans(r)
+	if s.Open != nil {
+		s.addOpen(r)
+	}
 	if r.Phase != PhaseMeasured {
-		if r.Failure != nil {
+		if r.Failure != nil && r.Phase == PhaseWarmup {
 			s.WarmupFailed++
 		}
 		return
 	}
-	if s.Measured == 0 || r.StartNS < s.BeginNS {
-		s.BeginNS = r.StartNS
+	begin := r.StartNS
+	if s.Open != nil {
+		begin = r.ScheduledNS
+	}
+	if s.Measured == 0 || begin < s.BeginNS {
+		s.BeginNS = begin
 	}
 	s.EndNS = max(s.EndNS, r.EndNS)
 	s.Measured++
@@ -318,6 +330,11 @@ func (s *Summary) Fill(plan *Plan, c *Configuration) {
 	c.LeadNS = between(plan.PlannedNS, s.BeginNS)
 	c.Spans, c.Excluded, c.Sampled = s.counted, s.excluded, s.sampled
 	c.PromptTokens, c.CachedTokens = s.prompt, s.cached
+	c.Open = nil
+	if s.Open != nil {
+		total := s.open.finish()
+		c.Open = &total
+	}
 	if s.sampled.Samples > 0 {
 		c.Sampled.GapNS = max(s.sampled.GapNS, s.firstNS-plan.PlannedNS, s.EndNS-s.lastNS)
 	}
@@ -361,11 +378,23 @@ func (s *Summary) Metrics(peakBytes int64, hourlyUSD float64) []Metric {
 		slices.Sort(s.answer)
 		h, ok := Percentile(s.answer, 50)
 		add(UnitAnswer50, float64(h)/1e11, ok && s.reasoned)
-		add(UnitFailed, float64(s.Failed), s.Foreign.MaxFailed > 0)
 		h, ok = Percentile(s.gaps, 50)
 		add(UnitGap50, float64(h)/1e8, ok)
 	}
 	h, ok := Percentile(s.e2e, 95)
+	if s.Open != nil {
+		add(UnitFailed, float64(s.Failed), s.Open.MaxFailed > 0)
+		add(UnitE2ESent95, float64(h)/1e11, ok)
+		h, ok = Percentile(s.ttft, 50)
+		add(UnitTTFTSent50, float64(h)/1e11, ok)
+		h, ok = Percentile(s.ttft, 95)
+		add(UnitTTFTSent95, float64(h)/1e11, ok)
+		s.open.metrics(add, s.Open, s.EndNS)
+		s.ttft, s.e2e = s.open.ttft, s.open.e2e
+		h, ok = Percentile(s.e2e, 95)
+	} else if s.Foreign != nil {
+		add(UnitFailed, float64(s.Failed), s.Foreign.MaxFailed > 0)
+	}
 	add(UnitE2E95, float64(h)/1e11, ok)
 	add(UnitPeak, float64(peakBytes), peakBytes > 0)
 	add(UnitThroughput, float64(s.Tokens*1e9)/float64(duration), counted)
@@ -375,5 +404,6 @@ func (s *Summary) Metrics(peakBytes int64, hourlyUSD float64) []Metric {
 	add(UnitTTFT50, float64(h)/1e11, ok)
 	price := float64(hourlyUSD * float64(duration))
 	add(UnitCost, price/float64(s.Tokens*3_600_000), counted && hourlyUSD > 0)
+	slices.SortStableFunc(out, func(a, b Metric) int { return strings.Compare(a.Unit, b.Unit) })
 	return out
 }

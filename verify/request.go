@@ -70,18 +70,18 @@ func firstDifference(have, want []int32) string {
 
 func (r *Request) checkShape(plan *Plan) error {
 	switch {
-	case r.Phase != PhaseWarmup && r.Phase != PhaseMeasured:
+	case r.Phase != PhaseWarmup && r.Phase != PhaseMeasured && (r.Phase != PhaseSettle || plan.Load.Kind != LoadOpen):
 		return fmt.Errorf("phase %q, want %q or %q", r.Phase, PhaseWarmup, PhaseMeasured)
 	case r.Phase == PhaseWarmup && !slices.Contains(plan.Warmups, r.Prompt):
 		return fmt.Errorf("prompt %q is no warmup of the plan", r.Prompt)
-	case r.Phase == PhaseMeasured && !slices.Contains(plan.Prompts, r.Prompt):
+	case r.Phase != PhaseWarmup && !slices.Contains(plan.Prompts, r.Prompt):
 		return fmt.Errorf("prompt %q is not in the plan", r.Prompt)
-	case r.Client < 0 || r.Client >= plan.Load.Conc:
-		return fmt.Errorf("client %d, want 0 to %d", r.Client, plan.Load.Conc-1)
+	case r.Client < 0 || r.Client >= max(plan.Load.Conc, 1):
+		return fmt.Errorf("client %d, want 0 to %d", r.Client, max(plan.Load.Conc, 1)-1)
 	case r.Pass < 0 || r.Phase == PhaseWarmup && r.Pass != 0:
 		return fmt.Errorf("pass %d in phase %q", r.Pass, r.Phase)
-	case r.OutputTokens != plan.OutputTokens:
-		return fmt.Errorf("output_tokens %d, want %d", r.OutputTokens, plan.OutputTokens)
+	case r.OutputTokens != plan.outputTokens(r):
+		return fmt.Errorf("output_tokens %d, want %d", r.OutputTokens, plan.outputTokens(r))
 	case len(r.EventKinds) != len(r.EventNS):
 		return fmt.Errorf("%d event_kinds for %d event_ns", len(r.EventKinds), len(r.EventNS))
 	case r.EventIDs != nil && len(r.EventIDs) != len(r.EventNS):
@@ -136,6 +136,12 @@ func (r *Request) checkOrder(plan *Plan) error {
 		name, last = next, ns
 		return nil
 	}
+	if err := step("admitted_ns", r.AdmittedNS); err != nil {
+		return err
+	}
+	if r.AdmittedNS != 0 && plan.Load.MaxInflight == 0 {
+		return fmt.Errorf("admitted_ns %d without a max_inflight", r.AdmittedNS)
+	}
 	if err := step("start_ns", r.StartNS); err != nil {
 		return err
 	}
@@ -177,6 +183,8 @@ func (r *Request) checkFailure() error {
 		ok = strings.ContainsRune(r.EventKinds, EventError)
 	case FailEmpty:
 		ok = !token
+	case FailUnsent:
+		ok = r.ConnectedNS == 0 && r.SentNS == 0 && len(r.EventNS) == 0
 	case FailWrite, FailReply, FailStream, FailStall, FailShort, FailPrompt, FailUsage, FailCanceled:
 	default:
 		return fmt.Errorf("failure.class %q is unknown", r.Failure.Class)

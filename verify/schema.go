@@ -24,6 +24,7 @@ const (
 // Phases of a request. Only measured ones enter a metric.
 const (
 	PhaseWarmup   = "warmup"
+	PhaseSettle   = "settle" // of an open loop, before its steady state
 	PhaseMeasured = "measured"
 )
 
@@ -238,11 +239,54 @@ type Axis struct {
 }
 
 // Load is how requests arrive. "closed": Conc clients, each sends its next
-// request when its last has ended.
+// request when its last has ended. "open": each is sent when it is due.
 type Load struct {
 	Kind string `json:"kind"`
-	Conc int    `json:"conc"`
+	Conc int    `json:"conc"` // 0 in an open loop
+
+	// For an open loop only; see Schedule. Rates are decimal numbers as the
+	// axis has them.
+	Rate        string  `json:"rate,omitempty"`         // requests a second
+	Arrival     string  `json:"arrival,omitempty"`      // one of the Arrival constants
+	Burstiness  string  `json:"burstiness,omitempty"`   // shape of gamma distributed gaps
+	Seed        int64   `json:"seed,omitempty"`         // of the arrivals
+	DurationNS  int64   `json:"duration_ns,omitempty"`  // requests are due for so long
+	Requests    int     `json:"requests,omitempty"`     // or until there are so many
+	Steps       []Step  `json:"steps,omitempty"`        // in place of Rate and DurationNS
+	Trace       []Due   `json:"trace,omitempty"`        // of a recorded trace
+	TraceFile   *File   `json:"trace_file,omitempty"`   // that it was read from
+	TraceScale  string  `json:"trace_scale,omitempty"`  // factor to the trace's times
+	MaxInflight int     `json:"max_inflight,omitempty"` // requests under way at once; those due beyond it wait in the client
+	SettleNS    int64   `json:"settle_ns,omitempty"`    // requests due before it are kept, and excluded
+	SLO         []Bound `json:"slo,omitempty"`          // what a request has to meet to be good
+	MaxLagNS    int64   `json:"max_lag_ns,omitempty"`   // bound of the generator's lag, 99th percentile
+	Share       string  `json:"share,omitempty"`        // "1/4": this process is the first of four generators, each with its part of the rate
 }
+
+// Step is a rate and how long it holds.
+type Step struct {
+	Rate       string `json:"rate"`
+	DurationNS int64  `json:"duration_ns"`
+}
+
+// Due is one request of a trace.
+type Due struct {
+	DueNS  int64 `json:"due_ns"`
+	Input  int   `json:"input"`
+	Output int   `json:"output"`
+}
+
+// Bound is one condition of an SLO.
+type Bound struct {
+	Metric string `json:"metric"` // "ttft", "tpot" or "e2e"; from due, and not from send
+	MostNS int64  `json:"most_ns"`
+}
+
+// Kinds of load.
+const (
+	LoadClosed = "closed"
+	LoadOpen   = "open"
+)
 
 // Request is one request as its client saw it. All stamps are ns on the
 // file's clock; an absent stamp is a moment that never came.
@@ -273,8 +317,9 @@ type Request struct {
 	Usage        *Usage   `json:"usage,omitempty"`        //
 	Reused       bool     `json:"reused,omitempty"`       // the connection had served a request before
 	Failure      *Failure `json:"failure,omitempty"`
-	SentIDs      []int32  `json:"sent_ids,omitempty"`  // the prompt as it was sent, where that isn't the corpus's
-	SentText     string   `json:"sent_text,omitempty"` // the same, of text
+	SentIDs      []int32  `json:"sent_ids,omitempty"`    // the prompt as it was sent, where that isn't the corpus's
+	SentText     string   `json:"sent_text,omitempty"`   // the same, of text
+	AdmittedNS   int64    `json:"admitted_ns,omitempty"` // of an open loop: max_inflight let it go, after it was due
 }
 
 // The kinds of events, one letter each in Request.EventKinds.
@@ -314,6 +359,7 @@ const (
 	FailPrompt   = "prompt"   // the prompt's ids or their number differ
 	FailUsage    = "usage"    // the server's count contradicts its stream
 	FailCanceled = "canceled" // the run was ended from outside
+	FailUnsent   = "unsent"   // it was due in an open loop, and given up before it was sent
 )
 
 // Served is one request as the server saw it: a line of the server's own
@@ -367,6 +413,8 @@ type Configuration struct {
 	// requests that didn't fail.
 	PromptTokens int64 `json:"prompt_tokens,omitempty"`
 	CachedTokens int64 `json:"cached_tokens,omitempty"`
+
+	Open *Open `json:"open,omitempty"` // of an open loop: how its plan was kept
 }
 
 // Spans says where the time of some requests went: sums in ns, each over the
