@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -233,37 +232,16 @@ func TestServersAgree(t *testing.T) {
 // Prompts that were made exact beforehand are so for these servers, alone and
 // in a chat.
 func TestExactPrompts(t *testing.T) {
-	const (
-		prefix = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n<|im_start|>user\n"
-		suffix = "<|im_end|>\n<|im_start|>assistant\n"
-	)
-	if _, err := os.Stat(filepath.Join(root, "smol", "native", "v1", "libtokenizers.a")); err != nil {
-		t.Skip("the tokenizer library isn't there: go run ./smol/setup puts it in place")
-	}
-	program := filepath.Join(t.TempDir(), "prompts")
-	build := exec.Command("go", "build", "-o", program, "./smol/prompts")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
 	each(t, func(t *testing.T, k *kind) {
 		s := k.get(t)
 		for _, chat := range []bool{false, true} {
-			args := []string{"-tokenizer", filepath.Join(os.Getenv(weightsVariable), modelName, "tokenizer.json"), "-n", "2", "-warmups", "0"}
+			args := []string{"-n", "2", "-warmups", "0"}
 			if chat {
-				args = append(args, "-input", "37,64,256", "-chat-prefix", prefix, "-chat-suffix", suffix)
+				args = append(args, "-input", "37,64,256", "-chat-prefix", chatPrefix, "-chat-suffix", chatSuffix)
 			} else {
 				args = append(args, "-input", "1,2,16,64,511")
 			}
-			path := filepath.Join(t.TempDir(), "prompts.jsonl")
-			data, err := exec.Command(program, args...).Output()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, data, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			for _, p := range readPrompts(t, path) {
+			for _, p := range readPrompts(t, makePrompts(t, args...)) {
 				r := new(verify.Request)
 				s.client(chat).Complete(t.Context(), sse.Ask{Prompt: p.Text, OutputTokens: 1}, r)
 				if r.Usage == nil || r.Usage.PromptTokens != p.Input {
