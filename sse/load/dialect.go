@@ -182,7 +182,7 @@ func refused(client *sse.Client, r *verify.Request) error {
 	text := r.Failure.Class + ": " + r.Failure.Message
 	hint := remedy(r.Status, r.Failure.Message)
 	if r.Failure.Class == verify.FailStall {
-		hint = "-idle (Options.Idle) bounds its silence"
+		hint = silent
 	}
 	if hint == "" && r.Failure.Class == verify.FailReply {
 		hint = "is there an OpenAI-compatible server behind " + client.BaseURL + ", or another below it, as in http://HOST/PATH/v1? It must stream"
@@ -200,6 +200,8 @@ func noAnswer(text, hint string) error {
 	return fmt.Errorf("load: the target doesn't answer: %s%s", text, hint)
 }
 
+const silent = "is it up? -idle (Options.Idle) bounds its silence"
+
 // remedy names what mends an answer of a status, 0 for none, "" where only the
 // server's own words help.
 func remedy(status int, message string) string {
@@ -214,6 +216,8 @@ func remedy(status int, message string) string {
 		return "-insecure (Target.Insecure) accepts any certificate"
 	case status == 0 && strings.Contains(message, "gave HTTP response to HTTPS client"), status == 0 && strings.Contains(message, "first record does not look like a TLS handshake"):
 		return "it speaks http, not https"
+	case status == 0 && (strings.Contains(message, context.DeadlineExceeded.Error()) || strings.Contains(message, "i/o timeout")):
+		return silent
 	case status == 0:
 		return "is it up, and is -target (Target.URL) right?"
 	}
