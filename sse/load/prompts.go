@@ -279,15 +279,19 @@ func fit(ctx context.Context, tokenizer *sse.Tokenizer, salt, text string, n int
 	if fewTokens > n {
 		return "", fmt.Errorf("%d tokens are too few: the salt, or one word, and what the server adds have %d. Measure longer prompts (-input), or shorter ones without a salt (-unsalted, Target.Unsalted)", n, fewTokens)
 	}
+	rate := 1.0 // tokens of a word, by the last two counts
 	for many := 8 * (n + 8); fewTokens < n && many-few > 1; {
-		k := min(few+max(1, (n-fewTokens)*4/5), many-1)
+		// Four fifths of the way, so as to come near it from below.
+		k := few + max(1, int(float64(n-fewTokens)*4/5/rate))
+		k = min(k, many-1)
 		tokens, err := tokenizer.Count(ctx, with(k))
-		switch {
-		case err != nil:
+		if err != nil {
 			return "", err
-		case tokens > n:
+		}
+		rate = max(1.0/8, float64(tokens-fewTokens)/float64(k-few))
+		if tokens > n {
 			many = k
-		default:
+		} else {
 			few, fewTokens = k, tokens
 		}
 	}
