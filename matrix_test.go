@@ -151,6 +151,183 @@ var (
 	extraFields  = fields{}
 )
 
+// decimals is a flag whose value is a list such as 0.5,1,2, each in its
+// shortest form, for it names an axis.
+type decimals []string
+
+func (l *decimals) String() string { return strings.Join(*l, ",") }
+
+func (l *decimals) Set(value string) error {
+	list := decimals{}
+	for part := range strings.SplitSeq(value, ",") {
+		v, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
+		if err != nil || !(v >= 1e-6 && v <= 1e6) {
+			return errors.New("want numbers of requests a second, 0.000001 to 1000000, separated by commas")
+		}
+		text := strconv.FormatFloat(v, 'f', -1, 64)
+		if slices.Contains(list, text) {
+			return fmt.Errorf("%s stands twice", text)
+		}
+		list = append(list, text)
+	}
+	*l = list
+	return nil
+}
+
+// steps is a flag such as 0.5:30s,1:30s.
+type steps []verify.Step
+
+func (l *steps) String() string {
+	parts := make([]string, len(*l))
+	for i, step := range *l {
+		parts[i] = step.Rate + ":" + time.Duration(step.DurationNS).String()
+	}
+	return strings.Join(parts, ",")
+}
+
+func (l *steps) Set(value string) error {
+	list := steps{}
+	for part := range strings.SplitSeq(value, ",") {
+		rate, length, found := strings.Cut(strings.TrimSpace(part), ":")
+		var one decimals
+		d, err := time.ParseDuration(length)
+		if !found || err != nil || d <= 0 || one.Set(rate) != nil {
+			return errors.New("want RATE:DURATION, separated by commas, as in 0.5:30s,1:30s")
+		}
+		list = append(list, verify.Step{Rate: one[0], DurationNS: int64(d)})
+	}
+	*l = list
+	return nil
+}
+
+// slo is a flag such as ttft=500ms,tpot=50ms,e2e=3s.
+type slo []verify.Bound
+
+func (l *slo) String() string {
+	parts := make([]string, len(*l))
+	for i, bound := range *l {
+		parts[i] = bound.Metric + "=" + time.Duration(bound.MostNS).String()
+	}
+	return strings.Join(parts, ",")
+}
+
+func (l *slo) Set(value string) error {
+	list := slo{}
+	for part := range strings.SplitSeq(value, ",") {
+		metric, most, found := strings.Cut(strings.TrimSpace(part), "=")
+		d, err := time.ParseDuration(most)
+		if !found || err != nil || d <= 0 || !slices.Contains([]string{"ttft", "tpot", "e2e"}, metric) {
+			return errors.New("want ttft=500ms,tpot=50ms,e2e=3s, or some of them")
+		}
+		if slices.ContainsFunc(list, func(b verify.Bound) bool { return b.Metric == metric }) {
+			return fmt.Errorf("%s stands twice", metric)
+		}
+		list = append(list, verify.Bound{Metric: metric, MostNS: int64(d)})
+	}
+	*l = list
+	return nil
+}
+
+// Of an open loop.
+var (
+	rateAxis   decimals
+	rateSteps  steps
+	sloBounds  slo
+	arrival    = flag.String("arrival", verify.ArrivalPoisson, "open loop: `PROCESS` by which requests are due, poisson, constant or gamma")
+	burstiness = flag.Float64("burstiness", 1, "open loop: `SHAPE` of gamma distributed gaps, below 1 burstier than poisson")
+	duration   = flag.Duration("duration", 0, "open loop: requests are due for `DURATION`; the default is a minute, unless -requests says how many")
+	settle     = flag.Duration("settle", -1, "open loop: requests due in the first `DURATION` are kept and excluded; the default is a tenth of -duration")
+	inflight   = flag.Int("max-inflight", 0, "open loop: at most `N` requests are under way, others wait in the client; 0 means no limit")
+	maxLag     = flag.Duration("max-lag", verify.DefaultMaxLagNS, "open loop: a configuration is invalid if 1 % of its requests start later than `DURATION` after they were due")
+	share      = flag.String("share", "", "open loop: be the generator `K/N` of several, each with its part of the rate and a -seed of its own")
+)
+
+func init() {
+	flag.Var(&rateAxis, "rate", "open loop: measure with these `numbers` of requests a second, in place of -conc")
+	flag.Var(&rateSteps, "steps", "open loop: measure with rates one after the other, as in `0.5:30s,1:30s`")
+	flag.Var(&sloBounds, "slo", "open loop: a request is good if it keeps `BOUNDS`, as in ttft=500ms,tpot=50ms,e2e=3s, from when it was due")
+}
+
+// open tells whether requests are sent by a schedule.
+func openLoop() bool { return len(rateAxis) > 0 || len(rateSteps) > 0 }
+
+// arrivals returns the loads of the last axis, by the axis's name and value.
+func arrivals() (names []string, loads []*verify.Load) {
+	if !openLoop() {
+		for _, conc := range *concAxis {
+			names, loads = append(names, fmt.Sprintf("conc=%d", conc)), append(loads, &verify.Load{Kind: verify.LoadClosed, Conc: conc})
+		}
+		return names, loads
+	}
+	l := verify.Load{
+		Kind: verify.LoadOpen, Arrival: *arrival, Seed: *seed, DurationNS: int64(*duration), Requests: *requests,
+		MaxInflight: *inflight, SLO: sloBounds, MaxLagNS: int64(*maxLag), Share: *share,
+	}
+	if l.Arrival == verify.ArrivalGamma {
+		l.Burstiness = strconv.FormatFloat(*burstiness, 'f', -1, 64)
+	}
+	if l.DurationNS == 0 && l.Requests == 0 {
+		l.DurationNS = int64(time.Minute)
+	}
+	l.SettleNS = int64(*settle)
+	if *settle < 0 {
+		l.SettleNS = l.DurationNS / 10
+	}
+	add := func(l verify.Load) {
+		names, loads = append(names, "rate="+l.RateAxis()), append(loads, &l)
+	}
+	if len(rateSteps) > 0 {
+		l.Steps, l.DurationNS, l.SettleNS = rateSteps, 0, max(0, int64(*settle))
+		add(l)
+	}
+	for _, rate := range rateAxis {
+		l.Rate = rate
+		add(l)
+	}
+	return names, loads
+}
+
+func checkOpenFlags() (errs []error) {
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	set := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { set[f.Name] = true })
+	if !openLoop() {
+		for _, name := range []string{"arrival", "burstiness", "duration", "settle", "max-inflight", "max-lag", "share", "slo"} {
+			if set[name] {
+				wrong("-%s is for an open loop, with -rate or -steps; -conc is a closed one", name)
+			}
+		}
+		return errs
+	}
+	if set["conc"] {
+		wrong("-conc is for a closed loop, -rate and -steps are for an open one: choose")
+	}
+	if set["burstiness"] && *arrival != verify.ArrivalGamma {
+		wrong("-burstiness is for -arrival gamma")
+	}
+	if len(rateSteps) > 0 && (len(rateAxis) > 0 || set["duration"] || *requests > 0) {
+		wrong("-steps has rates and durations of its own: leave out -rate, -duration and -requests")
+	}
+	if *duration < 0 || *inflight < 0 || *requests < 0 || set["settle"] && *settle < 0 {
+		wrong("-duration %v, -max-inflight %d, -requests %d, -settle %v, want none below 0", *duration, *inflight, *requests, *settle)
+	}
+	if *maxLag < time.Microsecond || *maxLag > time.Second {
+		wrong("-max-lag %v, want 1µs to 1s", *maxLag)
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	names, loads := arrivals()
+	for i, l := range loads {
+		if due, err := l.Schedule(); err != nil {
+			wrong("%s: %v", names[i], err)
+		} else if l.SettleNS >= due[len(due)-1] && len(due) > 1 {
+			wrong("%s: -settle %v excludes every request", names[i], time.Duration(l.SettleNS))
+		}
+	}
+	return errs
+}
+
 func init() {
 	flag.Var(extraHeaders, "header", "send `'NAME: VALUE'` to the target, too; only the name is recorded. Can be given again")
 	flag.Var(extraFields, "field", "put `NAME=JSON` into every request's body, null to leave NAME out. Can be given again")
@@ -222,7 +399,7 @@ func checkFlags() error {
 		return checkTargetFlags()
 	}
 	flag.Visit(func(f *flag.Flag) {
-		if slices.Contains(targetFlags, f.Name) {
+		if slices.Contains(targetFlags, f.Name) || !openLoop() && slices.Contains(targetOrOpenFlags, f.Name) {
 			errs = append(errs, fmt.Errorf("-%s is for a server that -target names; smol/serve has no use for it", f.Name))
 		}
 	})
@@ -255,6 +432,10 @@ func checkFlags() error {
 
 // checkCommonFlags checks what is said of any server.
 func checkCommonFlags() (errs []error) {
+	if openLoop() && *seed == 0 {
+		*seed = load.RandomSeed()
+	}
+	errs = append(errs, checkOpenFlags()...)
 	if *idleLimit < time.Millisecond {
 		errs = append(errs, fmt.Errorf("-idle %v, want 1ms or more, and more than a prefill takes", *idleLimit))
 	}
@@ -271,10 +452,11 @@ func checkCommonFlags() (errs []error) {
 // that mean nothing to a target.
 var (
 	targetFlags = []string{
-		"api", "model", "key-env", "prompts", "inexact-input", "exact-output", "unsalted", "seed", "requests", "connections",
-		"insecure", "max-failed", "max-cached", "header", "field",
+		"api", "model", "key-env", "prompts", "inexact-input", "exact-output", "unsalted", "connections",
+		"insecure", "max-cached", "header", "field",
 	}
-	ownFlags = []string{"threads", "server"}
+	targetOrOpenFlags = []string{"seed", "requests", "max-failed"}
+	ownFlags          = []string{"threads", "server"}
 )
 
 func checkTargetFlags() error {
@@ -301,7 +483,7 @@ func checkTargetFlags() error {
 		wrong("-requests %d, want 1 or more, or 0 for the default", *requests)
 	}
 	for _, n := range *concAxis {
-		if *requests > 0 && n > *requests {
+		if *requests > 0 && n > *requests && !openLoop() {
 			wrong("-conc %d: with -requests %d at most that many clients have one", n, *requests)
 		}
 	}
@@ -314,7 +496,7 @@ func checkTargetFlags() error {
 	if *seed < 0 {
 		wrong("-seed %d, want 1 or more, or 0 for a random one", *seed)
 	}
-	if *seed != 0 && *unsalted {
+	if *seed != 0 && *unsalted && !openLoop() {
 		wrong("-seed %d is of a salt, and -unsalted wants none", *seed)
 	}
 	return errors.Join(errs...)
@@ -501,6 +683,10 @@ func (s *session) announce() {
 	if s.Header.Target != nil {
 		units = verify.TargetUnits()
 	}
+	if openLoop() {
+		units = append(units, verify.OpenUnits()...)
+		slices.Sort(units)
+	}
 	for _, unit := range units {
 		better := "lower"
 		if verify.HigherIsBetter(unit) {
@@ -516,6 +702,12 @@ func (s *session) announce() {
 		fmt.Printf("model: %s\n", s.server.Ready.Server.Model.Describe())
 	}
 	fmt.Printf("output-tokens: %d\n", *outputTokens)
+	if openLoop() {
+		fmt.Printf("arrival: %s\n", *arrival)
+		if len(sloBounds) > 0 {
+			fmt.Printf("slo: %s\n", &sloBounds)
+		}
+	}
 	if *hourlyUSD > 0 {
 		fmt.Printf("assumed-usd-per-hour: %v\n", *hourlyUSD)
 	}
@@ -548,9 +740,16 @@ func (s *session) expect() (lines int, d time.Duration) {
 		}
 		for _, input := range *inputAxis {
 			prompts, warmups := ofLength(s.corpus, input)
-			requests := passes()*len(prompts) + len(warmups)
-			d += time.Duration(requests*len(*concAxis)) * (time.Duration(input)*prefill + time.Duration(*outputTokens)*step)
-			lines += len(*concAxis)
+			each := time.Duration(input)*prefill + time.Duration(*outputTokens)*step
+			names, loads := arrivals()
+			for _, l := range loads {
+				d += time.Duration(passes()*len(prompts)+len(warmups)) * each
+				if due, err := l.Schedule(); err == nil { // of an open loop
+					last := time.Duration(due[len(due)-1])
+					d += time.Duration(passes()) * max(last, time.Duration(len(due))*each)
+				}
+			}
+			lines += len(names)
 		}
 	}
 	repeat := repetitions() * len(cpuList())
@@ -635,11 +834,11 @@ func BenchmarkServe(b *testing.B) {
 				about = verify.About
 			}
 			b.Run(fmt.Sprintf("input=%s%d", about, input), func(b *testing.B) {
-				benchmarkConc(b, cpus, repeat, func(b *testing.B, conc int) {
-					run.Benchmark(b, load.Cell{
-						Conc: conc, Input: input, Requests: *requests, OutputTokens: *outputTokens, ExactOutput: *exactOutput,
-						MaxFailed: *maxFailed, MaxCached: cmp.Or(*maxCached, -1),
-					})
+				benchmarkLoads(b, cpus, repeat, func(b *testing.B, arrivals *verify.Load) {
+					run.Benchmark(b, cellOf(arrivals, load.Cell{
+						Input: input, Requests: *requests, OutputTokens: *outputTokens, ExactOutput: *exactOutput,
+						MaxCached: cmp.Or(*maxCached, -1),
+					}))
 				})
 			})
 		}
@@ -650,14 +849,13 @@ func BenchmarkServe(b *testing.B) {
 			for _, input := range *inputAxis {
 				prompts, warmups := ofLength(run.corpus, input)
 				b.Run(fmt.Sprintf("input=%d", input), func(b *testing.B) {
-					benchmarkConc(b, cpus, repeat, func(b *testing.B, conc int) {
+					benchmarkLoads(b, cpus, repeat, func(b *testing.B, arrivals *verify.Load) {
 						if err := run.serve(threads); err != nil {
 							run.Unmeasured(b, err)
 						}
-						run.Benchmark(b, load.Cell{
-							Conc: conc, Prompts: prompts, Warmups: warmups,
-							OutputTokens: *outputTokens, ExactOutput: true,
-						})
+						run.Benchmark(b, cellOf(arrivals, load.Cell{
+							Prompts: prompts, Warmups: warmups, OutputTokens: *outputTokens, ExactOutput: true,
+						}))
 					})
 				})
 			}
@@ -665,11 +863,29 @@ func BenchmarkServe(b *testing.B) {
 	}
 }
 
-// benchmarkConc runs the last axis.
-func benchmarkConc(b *testing.B, cpus []int, repeat int, measure func(b *testing.B, conc int)) {
-	for _, conc := range *concAxis {
+// cellOf adds a load to a cell. With an SLO every failure is a miss, and no
+// reason to call a configuration invalid.
+func cellOf(arrivals *verify.Load, cell load.Cell) load.Cell {
+	cell.MaxFailed = *maxFailed
+	if arrivals.Kind == verify.LoadClosed {
+		cell.Conc = arrivals.Conc
+		return cell
+	}
+	cell.Open = arrivals
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "max-failed" })
+	if due, err := arrivals.Schedule(); err == nil && len(arrivals.SLO) > 0 && !given {
+		cell.MaxFailed = len(due) * passes()
+	}
+	return cell
+}
+
+// benchmarkLoads runs the last axis.
+func benchmarkLoads(b *testing.B, cpus []int, repeat int, measure func(b *testing.B, arrivals *verify.Load)) {
+	names, loads := arrivals()
+	for i, name := range names {
 		calls := 0
-		b.Run(fmt.Sprintf("conc=%d", conc), func(b *testing.B) {
+		b.Run(name, func(b *testing.B) {
 			// testing makes the first call before it sets GOMAXPROCS to what
 			// it prints for it.
 			runtime.GOMAXPROCS(cpus[min(calls/repeat, len(cpus)-1)])
@@ -677,7 +893,7 @@ func benchmarkConc(b *testing.B, cpus []int, repeat int, measure func(b *testing
 			if failFast() && run.Failed() {
 				run.Unmeasured(b, errors.New("-failfast, and one before it failed"))
 			}
-			measure(b, conc)
+			measure(b, loads[i])
 		})
 	}
 }

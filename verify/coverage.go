@@ -69,7 +69,7 @@ func (p *replay) warnMissing() {
 func numbers(list string) (values []string, ok bool) {
 	values = strings.Split(list, ",")
 	for _, v := range values {
-		if _, err := strconv.Atoi(v); err != nil {
+		if _, err := strconv.ParseFloat(v, 64); err != nil {
 			return nil, false
 		}
 	}

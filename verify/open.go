@@ -385,6 +385,8 @@ func (p *replay) checkSchedule(where string, closing *Configuration) {
 				continue
 			case r.Prompt != plan.promptAt(pass, place):
 				wrong("prompt %q, want %q in its place", r.Prompt, plan.promptAt(pass, place))
+			case plan.Load.Arrival == ArrivalTrace && p.prompts[r.Prompt] != nil && p.prompts[r.Prompt].Input != plan.Load.Trace[place].Input:
+				wrong("prompt %q has %d tokens, want the trace's %d", r.Prompt, p.prompts[r.Prompt].Input, plan.Load.Trace[place].Input)
 			case r.Phase != plan.Load.PhaseAt(due[place]):
 				wrong("phase %q, want %q for what is due %d ns after the beginning", r.Phase, plan.Load.PhaseAt(due[place]), due[place])
 			case begin < 0:

@@ -116,11 +116,18 @@ func (r *Request) checkShape(plan *Plan) error {
 // fine: events that share a read share its arrival. Absent ones, 0, never
 // came.
 func (r *Request) checkOrder(plan *Plan) error {
-	if r.ScheduledNS < plan.PlannedNS || r.EndNS > maxNS {
+	if r.ScheduledNS < plan.PlannedNS || r.EndNS > maxNS || r.ScheduledNS > maxNS {
 		return fmt.Errorf("scheduled_ns %d to end_ns %d, want them from the plan's %d to %d", r.ScheduledNS, r.EndNS, plan.PlannedNS, int64(maxNS))
 	}
 	if r.StartNS < 1 {
 		return fmt.Errorf("start_ns %d, want above 0", r.StartNS)
+	}
+	if r.Failure != nil && r.Failure.Class == FailUnsent {
+		// It may have been given up before it was due.
+		if r.EndNS != r.StartNS || r.AdmittedNS != 0 || r.ConnectedNS != 0 || r.SentNS != 0 || r.HeadersNS != 0 || len(r.EventNS) > 0 {
+			return fmt.Errorf("it was never sent, yet start_ns %d and end_ns %d differ, or it has other stamps", r.StartNS, r.EndNS)
+		}
+		return nil
 	}
 	if r.HeadersNS == 0 && len(r.EventNS) > 0 {
 		return fmt.Errorf("%d events without headers_ns", len(r.EventNS))

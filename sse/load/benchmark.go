@@ -15,7 +15,12 @@ import (
 // Cell is one configuration. Its axes are the key=value parts of the
 // benchmark's name.
 type Cell struct {
-	Conc         int      // closed-loop clients; 0 means 1
+	Conc int // closed-loop clients; 0 means 1, unless Open is there
+
+	// Open is how requests arrive in an open loop, in place of Conc. Kind and
+	// what has a default (MaxLagNS) are filled in.
+	Open *verify.Load
+
 	OutputTokens int      // of each request; 0 means 24
 	ExactOutput  bool     // ids and counts must be exactly as planned
 	Prompts      []string // ids in the corpus, each sent once a pass
@@ -24,7 +29,7 @@ type Cell struct {
 	// For a target, which has no need of Prompts and Warmups.
 	Input     int // length of the prompts in tokens; 0 means 64
 	Requests  int // of a pass; 0 means 6, or Conc if that is more
-	MaxFailed int // measured requests that may fail, shown beside the metrics
+	MaxFailed int // measured requests that may fail, shown beside the metrics; of an open loop on any server
 	MaxCached int // percent of the prompts' tokens that a cache may answer; 0 means 5, below 0 none
 }
 
@@ -48,6 +53,17 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 		r.Unmeasured(b, r.broken)
 	}
 	cell.Conc = max(cell.Conc, 1)
+	arrivals := verify.Load{Kind: verify.LoadClosed, Conc: cell.Conc}
+	if cell.Open != nil {
+		arrivals = *cell.Open
+		arrivals.Kind = verify.LoadOpen
+		if arrivals.MaxLagNS == 0 {
+			arrivals.MaxLagNS = verify.DefaultMaxLagNS
+		}
+		if _, err := arrivals.Schedule(); err != nil {
+			r.Unmeasured(b, fmt.Errorf("load: %w", err))
+		}
+	}
 	if cell.OutputTokens == 0 {
 		cell.OutputTokens = defaultOutputTokens
 	}
@@ -55,7 +71,7 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 	key := fmt.Sprintf("%s-%d", name, runtime.GOMAXPROCS(0))
 	plan := &verify.Plan{
 		Kind: verify.KindPlan, Config: r.configs + 1, Server: r.servers, Name: name, Axes: axes(name),
-		Repetition: r.repeats[key] + 1, GOMAXPROCS: runtime.GOMAXPROCS(0), Load: verify.Load{Kind: "closed", Conc: cell.Conc},
+		Repetition: r.repeats[key] + 1, GOMAXPROCS: runtime.GOMAXPROCS(0), Load: arrivals,
 		Prompts: cell.Prompts, Warmups: cell.Warmups, OutputTokens: cell.OutputTokens, ExactOutput: cell.ExactOutput,
 	}
 	var source passes
@@ -63,6 +79,9 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 	if r.target != nil {
 		source, err = r.prepare(b.Context(), plan, cell)
 	} else {
+		if cell.Open != nil {
+			plan.MaxFailed = cell.MaxFailed
+		}
 		source, err = r.fixed(plan)
 	}
 	if err != nil {
@@ -78,7 +97,7 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 		cancel(err)
 	}
 	rec := newRecorder(r, plan, cancel)
-	loop := closedLoop{plan: plan, target: r.target, done: func(request *verify.Request) { rec.records <- request }}
+	loop := &sender{plan: plan, target: r.target, done: func(request *verify.Request) { rec.records <- request }}
 	var watch *memory
 	if r.target != nil {
 		loop.client = r.target.connect(cell.OutputTokens)
@@ -94,13 +113,18 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 		}()
 		watch = watchMemory(r.process.command.Process.Pid, plan.Config, r.Clock, func(m *verify.Memory) { rec.records <- m })
 	}
-	loop.run(ctx, verify.PhaseWarmup, 0, source(-1))
+	closedLoop{loop}.run(ctx, verify.PhaseWarmup, 0, source(-1))
 	passes := 0
 	for b.Loop() {
-		if ctx.Err() == nil {
-			loop.run(ctx, verify.PhaseMeasured, passes, source(passes))
-			passes++
+		if ctx.Err() != nil {
+			continue
 		}
+		if prompts := source(passes); cell.Open == nil {
+			closedLoop{loop}.run(ctx, verify.PhaseMeasured, passes, prompts)
+		} else if due, err := plan.Load.PassSchedule(passes); err == nil {
+			(&openLoop{sender: loop}).run(ctx, passes, due, prompts)
+		}
+		passes++
 	}
 	var served []*verify.Served
 	var logErr error
@@ -134,6 +158,13 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 	}
 	if cached := rec.summary.CachedPercent(); cached > float64(plan.MaxCached) {
 		reasons = append(reasons, fmt.Sprintf("a cache answered %.1f %% of the prompts' tokens, more than the limit of %d %%: turn it off in the server, or raise -cached-limit (Cell.MaxCached)", cached, plan.MaxCached))
+	}
+	if cell.Open != nil {
+		closing := new(verify.Configuration)
+		rec.summary.Fill(plan, closing)
+		if missed := closing.Open.Missed(&plan.Load); missed != "" {
+			reasons = append(reasons, missed)
+		}
 	}
 	if passes == 0 {
 		reasons = append(reasons, "no pass was made")
@@ -180,8 +211,29 @@ func (r *Run) fixed(plan *verify.Plan) (passes, error) {
 		if pass < 0 {
 			return warmups
 		}
-		return prompts
+		return around(prompts, places(plan, pass))
 	}, err
+}
+
+// places is how many requests a pass has.
+func places(plan *verify.Plan, pass int) int {
+	if plan.Load.Kind == verify.LoadClosed {
+		return len(plan.Prompts)
+	}
+	due, _ := plan.Load.PassSchedule(max(pass, 0)) // its error was looked for
+	return len(due)
+}
+
+// around repeats a list until it has n.
+func around[T any](list []T, n int) []T {
+	if len(list) == n || len(list) == 0 {
+		return list
+	}
+	out := make([]T, n)
+	for i := range out {
+		out[i] = list[i%len(list)]
+	}
+	return out
 }
 
 func (r *Run) find(ids []string) ([]outgoing, error) {

@@ -14,19 +14,13 @@ import (
 
 // closedLoop is Conc clients that share a list of prompts: each takes the
 // next one when its last request has ended.
-type closedLoop struct {
-	client *sse.Client
-	plan   *verify.Plan
-	target *Target               // nil for a server that was started here
-	done   func(*verify.Request) // called by many goroutines, must not block for long
-	sent   atomic.Int64          // requests that a server may have seen
-}
+type closedLoop struct{ *sender }
 
 // run sends every prompt once and returns when all have ended.
-func (c *closedLoop) run(ctx context.Context, phase string, pass int, prompts []outgoing) {
+func (c closedLoop) run(ctx context.Context, phase string, pass int, prompts []outgoing) {
 	var next atomic.Int64
 	var clients sync.WaitGroup
-	for client := range min(c.plan.Load.Conc, len(prompts)) {
+	for client := range min(max(c.plan.Load.Conc, 1), len(prompts)) {
 		clients.Go(func() {
 			for {
 				scheduled := c.client.Clock.Now()
@@ -34,40 +28,60 @@ func (c *closedLoop) run(ctx context.Context, phase string, pass int, prompts []
 				if i >= len(prompts) {
 					return
 				}
-				r := &verify.Request{
-					Kind: verify.KindRequest, Config: c.plan.Config, ID: verify.RequestID(c.plan.Config, phase, pass, i),
-					Phase: phase, Pass: pass, Client: client, Prompt: prompts[i].prompt.ID,
-					OutputTokens: c.plan.OutputTokens, ScheduledNS: scheduled,
-				}
-				c.complete(ctx, &prompts[i], r)
-				if r.SentNS > 0 {
-					c.sent.Add(1)
-				}
-				c.done(r)
+				r := c.request(phase, pass, i, &prompts[i])
+				r.Client, r.ScheduledNS = client, scheduled
+				c.send(ctx, &prompts[i], r)
 			}
 		})
 	}
 	clients.Wait()
 }
 
-func (c *closedLoop) complete(ctx context.Context, o *outgoing, r *verify.Request) {
-	if c.target == nil {
-		c.client.Complete(ctx, sse.Ask{
-			ID: r.ID, Prompt: o.prompt.Text, OutputTokens: c.plan.OutputTokens,
-			IgnoreEOS: true, TokenIDs: true,
-		}, r)
-		judge(r, o.prompt, c.plan.ExactOutput)
+// sender sends requests of one configuration.
+type sender struct {
+	client *sse.Client
+	plan   *verify.Plan
+	target *Target               // nil for a server that was started here
+	done   func(*verify.Request) // called by many goroutines, must not block for long
+	sent   atomic.Int64          // requests that a server may have seen
+}
+
+// request returns the record of the i-th request of a pass, before it is due.
+func (s *sender) request(phase string, pass, i int, o *outgoing) *verify.Request {
+	return &verify.Request{
+		Kind: verify.KindRequest, Config: s.plan.Config, ID: verify.RequestID(s.plan.Config, phase, pass, i),
+		Phase: phase, Pass: pass, Prompt: o.prompt.ID, OutputTokens: s.plan.OutputTokens,
+		SentText: o.text, SentIDs: o.ids,
+	}
+}
+
+// send sends a request, waits for its end and hands the record on.
+func (s *sender) send(ctx context.Context, o *outgoing, r *verify.Request) {
+	s.complete(ctx, o, r)
+	if r.SentNS > 0 {
+		s.sent.Add(1)
+	}
+	s.done(r)
+}
+
+func (s *sender) complete(ctx context.Context, o *outgoing, r *verify.Request) {
+	if s.target == nil {
+		ask := sse.Ask{ID: r.ID, Prompt: o.prompt.Text, OutputTokens: r.OutputTokens, IgnoreEOS: true, TokenIDs: true}
+		if ask.Prompt == "" {
+			ask.PromptIDs = o.prompt.IDs
+		}
+		s.client.Complete(ctx, ask, r)
+		judge(r, o.prompt, s.plan.ExactOutput)
 		return
 	}
-	r.SentText, r.SentIDs = o.text, o.ids
-	ask := c.target.ask(o, c.plan.OutputTokens)
+	ask := s.target.ask(o, r.OutputTokens)
 	ask.ID = r.ID
-	c.client.Complete(ctx, ask, r)
+	s.client.Complete(ctx, ask, r)
 	if r.Failure == nil {
-		r.Failure = c.plan.Judge(c.target.evidence, r, o.prompt)
+		r.Failure = s.plan.Judge(s.target.evidence, r, o.prompt)
 	}
 	if r.Failure != nil {
-		r.Failure.Message = c.target.hideIn(r.Failure.Message)
+		r.Failure.Message = s.target.hideIn(r.Failure.Message)
 	}
 }
 

@@ -30,6 +30,9 @@ func (r *Run) prepare(ctx context.Context, plan *verify.Plan, cell Cell) (passes
 	if requests == 0 {
 		requests = max(defaultRequests, cell.Conc)
 	}
+	if plan.Load.Kind == verify.LoadOpen {
+		requests, cell.Requests = places(plan, 0), 0
+	}
 	if cell.Conc > requests {
 		return nil, fmt.Errorf("load: %d clients for the %d requests of a pass: at most that many have one", cell.Conc, requests)
 	}
@@ -61,8 +64,9 @@ func (r *Run) prepare(ctx context.Context, plan *verify.Plan, cell Cell) (passes
 	switch {
 	case t.evidence.SaltSeed != 0: // as often as need be
 		plan.Warmups = warmups[:min(len(warmups), warmupsMade)]
-		for i := range requests {
-			plan.Prompts = append(plan.Prompts, prompts[i%len(prompts)])
+		plan.Prompts = prompts
+		if plan.Load.Kind == verify.LoadClosed {
+			plan.Prompts = around(prompts, requests)
 		}
 	case t.Unsalted:
 		if cell.Requests > len(prompts) || cell.Conc > len(prompts) {
@@ -78,6 +82,9 @@ func (r *Run) prepare(ctx context.Context, plan *verify.Plan, cell Cell) (passes
 			ids, phase = plan.Warmups, verify.PhaseWarmup
 		}
 		out, err := r.find(ids)
+		if pass >= 0 {
+			out = around(out, places(plan, pass))
+		}
 		for i := range out {
 			if err == nil {
 				out[i], err = t.salt(ctx, verify.RequestID(plan.Config, phase, max(pass, 0), i), out[i].prompt)

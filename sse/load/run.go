@@ -250,6 +250,9 @@ func newRecorder(run *Run, plan *verify.Plan, stop context.CancelCauseFunc) *rec
 	if run.target != nil {
 		rec.summary.Foreign = plan
 	}
+	if plan.Load.Kind == verify.LoadOpen {
+		rec.summary.Open = plan
+	}
 	rec.done.Go(func() {
 		for record := range rec.records {
 			switch record := record.(type) {

@@ -121,7 +121,7 @@ func (t *Target) open(ctx context.Context, clock *sse.Clock, idle time.Duration,
 	}
 	if !t.Unsalted && t.evidence.Prompts != verify.PromptsFile {
 		if t.Seed == 0 {
-			t.Seed = randomSeed()
+			t.Seed = RandomSeed()
 		}
 		t.evidence.SaltSeed = t.Seed
 	}
@@ -213,10 +213,11 @@ func abroad(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*u
 	}
 }
 
-func randomSeed() int64 {
+// RandomSeed draws a seed above 0 that a float64 holds exactly.
+func RandomSeed() int64 {
 	var b [8]byte
 	rand.Read(b[:])
-	return int64(binary.LittleEndian.Uint64(b[:])>>12) + 1 // exact in a float64, too
+	return int64(binary.LittleEndian.Uint64(b[:])>>12) + 1
 }
 
 // findModel asks for the models. Not every server has a list of them.
