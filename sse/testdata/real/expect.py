@@ -53,7 +53,7 @@ def expect(recording):
     if b"text/event-stream" not in head:
         want["class"] = "reply"
         return want
-    kinds, text, ids, event_ids, reads, at = "", "", [], [], [], 0
+    kinds, text, thought, ids, event_ids, reads, at = "", "", "", [], [], [], 0
     usage = finish = prompt_ids = None
     for event in data.split(b"\n\n"):
         if not event.strip():
@@ -81,19 +81,28 @@ def expect(recording):
                 more = c.get("token_ids") or []
                 prompt_ids = prompt_ids or c.get("prompt_token_ids")
                 text += piece
+                thinking = c.get("delta", {}).get("reasoning_content") or ""
+                thought += thinking
+                calls = [x["function"] for x in c.get("delta", {}).get("tool_calls") or []]
                 ids += more
                 n += len(more)
                 finish = c.get("finish_reason") or finish
                 if piece or more:
                     kind = "c"
+                elif thinking:
+                    kind = "r"
+                elif any(x.get("name") or x.get("arguments") for x in calls):
+                    kind = "t"
             usage = o.get("usage") or usage
-        if kind == "c":
+        if kind in "crt":
             reads.append(read)
         kinds += kind
         event_ids.append(n)
     if "class" not in want and finish is None and "d" not in kinds:
         want["class"], want["message"] = "stream", "the stream ended without a finish reason or [DONE]"
-    want.update(kinds=kinds, text=text, finish=finish or "")
+    if "class" not in want and not reads:
+        want["class"], want["message"] = "empty", "the stream ended properly but carried no token"
+    want.update(kinds=kinds, text=text, reasoning=thought, finish=finish or "")
     if reads:
         want.update(first_read=reads[0], last_read=reads[-1])
     if ids:
