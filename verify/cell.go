@@ -695,7 +695,7 @@ func (p *replay) checkValidity(where string, closing *Configuration) {
 		p.problem(where, "it is called valid, but a cache answered %.1f %% of its prompts, more than max_cached %d", cached, plan.MaxCached)
 		return
 	}
-	if sum.Failed > plan.MaxFailed || sum.WarmupFailed > 0 {
+	if sum.Failed > plan.MaxFailed || sum.WarmupFailed > 0 || sum.Failed > 0 && sum.Failed == sum.Measured {
 		p.problem(where, "it is called valid, but %d of %d measured requests and %d warmups failed", sum.Failed, sum.Measured, sum.WarmupFailed)
 		return
 	}

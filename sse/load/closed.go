@@ -80,9 +80,7 @@ func (s *sender) complete(ctx context.Context, o *outgoing, r *verify.Request) {
 	if r.Failure == nil {
 		r.Failure = s.plan.Judge(s.target.evidence, r, o.prompt)
 	}
-	if r.Failure != nil {
-		r.Failure.Message = s.target.hideIn(r.Failure.Message)
-	}
+	s.target.hideAll(r)
 }
 
 // judge fails a request whose stream was proper but isn't what the

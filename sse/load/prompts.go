@@ -130,14 +130,22 @@ func textCorpus(base *verify.Corpus, inputs []int) *verify.Corpus {
 	return seal(c.Prompts)
 }
 
+// idCorpus has prompts of ids of each length, and all that base has besides:
+// salts are drawn from the ids of a corpus.
 func idCorpus(base *verify.Corpus, inputs []int) (*verify.Corpus, error) {
 	if _, ok := idPrompt(base, 1, 0); !ok {
 		return nil, errors.New("load: the corpus has no ids")
 	}
-	return corpusOf(base, inputs, func(n, which int) verify.Prompt {
+	c := corpusOf(base, inputs, func(n, which int) verify.Prompt {
 		ids, _ := idPrompt(base, n, which)
 		return verify.Prompt{IDs: ids}
-	}), nil
+	})
+	for _, p := range base.Prompts {
+		if !slices.Contains(inputs, p.Input) && p.IDs != nil {
+			c.Prompts = append(c.Prompts, p)
+		}
+	}
+	return seal(c.Prompts), nil
 }
 
 // corpusName is what a corpus is called that was made for a run.

@@ -2,6 +2,7 @@ package load
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -162,8 +163,14 @@ func TestIDPrompt(t *testing.T) {
 		}
 		measured, warmups := 0, 0
 		seen := map[string]bool{}
+		if pool := c.Pool(); !slices.Equal(pool, corpus.Pool()) {
+			t.Errorf("salts of %d tokens have a pool of %d ids, want the corpus's", n, len(pool))
+		}
 		for _, p := range c.Prompts {
-			if len(p.IDs) != n || p.Input != n {
+			if p.Input != n {
+				continue // is there for its ids
+			}
+			if len(p.IDs) != n {
 				t.Errorf("%s has %d ids and input %d, want %d", p.ID, len(p.IDs), p.Input, n)
 			}
 			if n > 2 && seen[fmt.Sprint(p.IDs)] {

@@ -300,11 +300,11 @@ func (rec *recorder) take(r *verify.Request) {
 }
 
 // end waits until all is written. Failures that the plan can bear are no
-// reasons.
+// reasons, unless nothing else is left.
 func (rec *recorder) end() {
 	close(rec.records)
 	rec.done.Wait()
-	if rec.canceled == 0 && rec.summary.WarmupFailed == 0 && rec.summary.Failed <= rec.bearable {
+	if rec.canceled == 0 && rec.summary.WarmupFailed == 0 && rec.summary.Failed <= rec.bearable && rec.summary.Failed < max(1, rec.summary.Measured) {
 		rec.reasons = nil
 		return
 	}

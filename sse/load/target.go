@@ -308,6 +308,14 @@ func (t *Target) hideIn(text string) string {
 	return text
 }
 
+// hideAll takes secrets out of all that a server said in a request.
+func (t *Target) hideAll(r *verify.Request) {
+	r.Text, r.Reasoning, r.Finish = t.hideIn(r.Text), t.hideIn(r.Reasoning), t.hideIn(r.Finish)
+	if r.Failure != nil {
+		r.Failure.Message = t.hideIn(r.Failure.Message)
+	}
+}
+
 // choosePrompts settles how the length of prompts is known, the best way
 // first.
 func (t *Target) choosePrompts(ctx context.Context, inputs []int, base *verify.Corpus) (*verify.Corpus, error) {
