@@ -21,9 +21,11 @@
 // say. The output is a corpus file, one verify.Prompt a line, that
 // verify.ReadCorpus reads. Its ids tell what a prompt is for: p064-03-s7 is
 // the fourth measured one of 64 tokens with seed 7, w064-00-s7 the first for a
-// warmup. One pass over a configuration takes n of the former and warmups of
-// the latter, in order; with enough passes none is asked twice. The same
-// flags and tokenizer give the same bytes, on every machine.
+// warmup. A configuration takes n of the former and warmups of the latter, in
+// order, and with enough passes none is sent twice: as many as configurations
+// ask for this length, times -count. So for -conc 1,2 and -count 6 it is
+// -passes 12. The same flags and tokenizer give the same bytes, on every
+// machine.
 //
 // # Chats
 //
@@ -121,9 +123,9 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	var inputs string
 	fs.StringVar(&o.tokenizer, "tokenizer", "", "the model's tokenizer.json, a `file`; required")
 	fs.StringVar(&inputs, "input", "64,256", "`lengths` of the prompts in tokens, separated by commas, each 1 to "+strconv.Itoa(maxInput))
-	fs.IntVar(&o.n, "n", 6, "measured prompts of each length for one pass")
+	fs.IntVar(&o.n, "n", 6, "measured prompts of each length for one pass, the benchmark's -requests")
 	fs.IntVar(&o.warmups, "warmups", 1, "prompts of each length to warm up with before one pass")
-	fs.IntVar(&o.passes, "passes", 1, "passes that the file is for, each with prompts of its own: the repetitions (-count) of all configurations that ask this length of one server")
+	fs.IntVar(&o.passes, "passes", 1, "passes that the file is for, each with prompts of its own: the configurations that have this length, 2 for -conc 1,2, times -count")
 	fs.Uint64Var(&o.seed, "seed", 1, "`seed` of the texts; another one for each file that the same server is asked")
 	fs.StringVar(&o.prefix, "chat-prefix", "", "the `text` that the chat template puts before a message, counted in the length")
 	fs.StringVar(&o.suffix, "chat-suffix", "", "the `text` that the chat template puts after a message, counted in the length")

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"servebench/smol/graph"
 	"servebench/verify"
 )
 
@@ -122,6 +123,25 @@ func TestExact(t *testing.T) {
 				t.Errorf("%d warmups, want %d", warmups, want)
 			}
 		})
+	}
+}
+
+// A vocabulary of little more than bytes: words are many tokens each, so the
+// last of them hardly ever fit.
+func TestBytes(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := graph.WriteTiny(dir, graph.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "tokenizer.json")
+	count := counter(t, file)
+	for n := 6; n <= 40; n++ {
+		c, _, _ := run(t, "-tokenizer", file, "-input", fmt.Sprint(n), "-n", "2", "-warmups", "1")
+		for _, p := range c.Prompts {
+			if ids := count(p.Text, true); len(ids) != n {
+				t.Errorf("%s: %d tokens, want %d: %q", p.ID, len(ids), n, p.Text)
+			}
+		}
 	}
 }
 
