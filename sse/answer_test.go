@@ -179,9 +179,13 @@ func FuzzAnswer(f *testing.F) {
 			return r
 		}
 		one, many := get(answer, 1), get(answer, 8)
-		if one.Status != many.Status || one.EventKinds != many.EventKinds || one.Text != many.Text || one.Reasoning != many.Reasoning ||
-			!slices.Equal(one.TokenIDs, many.TokenIDs) || one.Finish != many.Finish || (one.Failure == nil) != (many.Failure == nil) ||
-			one.Failure != nil && one.Failure.Class != many.Failure.Class {
+		if one.Status != many.Status || (one.Failure == nil) != (many.Failure == nil) || one.Failure != nil && one.Failure.Class != many.Failure.Class {
+			t.Fatalf("in one read %+v, failure %+v; in several %+v, failure %+v", one, one.Failure, many, many.Failure)
+		}
+		// Where HTTP itself is broken, how much was there when that was found
+		// is a matter of the reads.
+		if (form%4 != 3 || one.Failure == nil) && (one.EventKinds != many.EventKinds || one.Text != many.Text || one.Reasoning != many.Reasoning ||
+			!slices.Equal(one.TokenIDs, many.TokenIDs) || one.Finish != many.Finish) {
 			t.Fatalf("in one read %+v, failure %+v; in several %+v, failure %+v", one, one.Failure, many, many.Failure)
 		}
 		if one.Failure != nil {
