@@ -31,6 +31,7 @@ type Cell struct {
 	Requests  int // of a pass; 0 means 6, or Conc if that is more
 	MaxFailed int // measured requests that may fail, shown beside the metrics; of an open loop on any server
 	MaxCached int // percent of the prompts' tokens that a cache may answer; 0 means 5, below 0 none
+
 }
 
 // Defaults of a Cell.
@@ -46,11 +47,35 @@ const (
 // metrics. Everything is in the evidence in either case.
 func (r *Run) Benchmark(b *testing.B, cell Cell) {
 	b.Helper()
-	if r.process == nil && r.target == nil {
-		r.Unmeasured(b, errNoServer)
+	plan, c, err := r.measure(b.Context(), b.Name(), cell, b.Loop)
+	if err != nil {
+		r.Unmeasured(b, err)
 	}
-	if r.broken != nil {
-		r.Unmeasured(b, r.broken)
+	r.report(b, plan.Repetition, c.Metrics, c.Reasons)
+}
+
+// report gives b what is printed for it, or fails it for reasons.
+func (r *Run) report(b *testing.B, repetition int, metrics []verify.Metric, reasons []string) {
+	b.Helper()
+	if len(reasons) > 0 {
+		r.invalid = append(r.invalid, fmt.Sprintf("%s (repetition %d): %s", b.Name(), repetition, firstLine(reasons[0])))
+		b.Fatalf("invalid, no metrics: %s", strings.Join(reasons, "\n"))
+	}
+	for _, m := range metrics {
+		b.ReportMetric(m.Value, m.Unit)
+	}
+	b.ReportMetric(0, "ns/op") // a pass has no length of interest
+}
+
+// measure plans a configuration, makes passes for as long as more says, and
+// closes it. A closed one without reasons is valid. Its error is why it could
+// not even begin; the evidence then has no record of it.
+func (r *Run) measure(parent context.Context, name string, cell Cell, more func() bool) (*verify.Plan, *verify.Configuration, error) {
+	switch {
+	case r.process == nil && r.target == nil:
+		return nil, nil, errNoServer
+	case r.broken != nil:
+		return nil, nil, r.broken
 	}
 	cell.Conc = max(cell.Conc, 1)
 	arrivals := verify.Load{Kind: verify.LoadClosed, Conc: cell.Conc}
@@ -61,13 +86,12 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 			arrivals.MaxLagNS = verify.DefaultMaxLagNS
 		}
 		if _, err := arrivals.Schedule(); err != nil {
-			r.Unmeasured(b, fmt.Errorf("load: %w", err))
+			return nil, nil, fmt.Errorf("load: %w", err)
 		}
 	}
 	if cell.OutputTokens == 0 {
 		cell.OutputTokens = defaultOutputTokens
 	}
-	name := b.Name()
 	key := fmt.Sprintf("%s-%d", name, runtime.GOMAXPROCS(0))
 	plan := &verify.Plan{
 		Kind: verify.KindPlan, Config: r.configs + 1, Server: r.servers, Name: name, Axes: axes(name),
@@ -77,7 +101,7 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 	var source passes
 	var err error
 	if r.target != nil {
-		source, err = r.prepare(b.Context(), plan, cell)
+		source, err = r.prepare(parent, plan, cell)
 	} else {
 		if cell.Open != nil {
 			plan.MaxFailed = cell.MaxFailed
@@ -85,13 +109,13 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 		source, err = r.fixed(plan)
 	}
 	if err != nil {
-		r.Unmeasured(b, err)
+		return nil, nil, err
 	}
 	r.configs++
 	r.repeats[key]++
 	plan.PlannedNS = r.Clock.Now()
 	slept := r.asleep()
-	ctx, cancel := context.WithCancelCause(b.Context())
+	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	if err := r.append(plan); err != nil {
 		cancel(err)
@@ -115,7 +139,7 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 	}
 	closedLoop{loop}.run(ctx, verify.PhaseWarmup, 0, source(-1))
 	passes := 0
-	for b.Loop() {
+	for more() {
 		if ctx.Err() != nil {
 			continue
 		}
@@ -187,14 +211,7 @@ func (r *Run) Benchmark(b *testing.B, cell Cell) {
 		c.Valid = false // what isn't recorded isn't printed
 		c.Reasons = append(c.Reasons, err.Error())
 	}
-	if !c.Valid {
-		r.invalid = append(r.invalid, fmt.Sprintf("%s (repetition %d): %s", name, plan.Repetition, firstLine(c.Reasons[0])))
-		b.Fatalf("invalid, no metrics: %s", strings.Join(c.Reasons, "\n"))
-	}
-	for _, m := range c.Metrics {
-		b.ReportMetric(m.Value, m.Unit)
-	}
-	b.ReportMetric(0, "ns/op") // a pass has no length of interest
+	return plan, c, nil
 }
 
 // passes gives the prompts of a pass, or of the warmup, -1.
