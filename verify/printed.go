@@ -291,8 +291,15 @@ func (r *Report) configValue(key, have string) string {
 	case "goarch":
 		return r.Header.Host.Arch
 	case "model":
-		if len(r.Servers) > 0 && r.Header.Target == nil {
+		if r.Header.Target != nil {
+			return r.Header.Target.Model
+		}
+		if len(r.Servers) > 0 {
 			return r.Servers[0].Model.Describe()
+		}
+	case "api":
+		if r.Header.Target != nil {
+			return r.Header.Target.API
 		}
 	case "output-tokens":
 		for _, c := range r.Results {

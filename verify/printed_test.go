@@ -208,7 +208,12 @@ func TestCheckPrintedRealOutput(t *testing.T) {
 func (f *file) printed(sum string) string {
 	var b strings.Builder
 	b.WriteString("Unit tok/s better=higher\nUnit p95-s better=lower\nUnit MB/s better=higher\n")
-	fmt.Fprintf(&b, "model: %s\noutput-tokens: 5\ngoos: linux\ngoarch: amd64\npkg: servebench\n", f.server(1).Model.Describe())
+	if t := f.header().Target; t != nil {
+		fmt.Fprintf(&b, "model: %s\napi: %s\n", t.Model, t.API)
+	} else {
+		fmt.Fprintf(&b, "model: %s\n", f.server(1).Model.Describe())
+	}
+	b.WriteString("output-tokens: 5\ngoos: linux\ngoarch: amd64\npkg: servebench\n")
 	each(f, func(c *Configuration) {
 		plan := f.plan(c.Config)
 		if !c.Valid {

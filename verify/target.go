@@ -34,11 +34,14 @@ func (p *replay) target(t *Target) {
 	if t.Prompts != PromptsFile && t.SaltSeed == 0 && !t.Repeats {
 		problem("no salt_seed, and prompts may not be sent again: then only a file has enough of them")
 	}
+	if t.SaltSeed != 0 && t.Repeats {
+		problem("salt_seed %d, yet prompts may be sent again", t.SaltSeed)
+	}
 	if t.SaltSeed < 0 {
 		problem("salt_seed %d is negative", t.SaltSeed)
 	}
-	if !slices.IsSorted(t.Headers) || slices.Contains(t.Headers, "") || slices.ContainsFunc(t.Headers, func(h string) bool { return strings.ContainsAny(h, ": ") }) {
-		problem("headers %q, want their names, sorted", t.Headers)
+	if !ascending(t.Headers) || slices.ContainsFunc(t.Headers, func(h string) bool { return strings.ContainsAny(h, ": ") }) {
+		problem("headers %q, want their names, sorted, each once", t.Headers)
 	}
 	names := map[string]bool{}
 	for _, f := range t.Fields {
@@ -47,12 +50,24 @@ func (p *replay) target(t *Target) {
 		}
 		names[f.Name] = true
 	}
-	if !slices.IsSorted(t.Optional) || slices.Contains(t.Optional, "") {
-		problem("optional %q, want the names of fields, sorted", t.Optional)
+	if !ascending(t.Optional) {
+		problem("optional %q, want the names of fields, sorted, each once", t.Optional)
 	}
 	if strings.Contains(t.KeyFrom, "=") {
 		problem("key_from %q, want the name of an environment variable", t.KeyFrom)
 	}
+}
+
+// ascending reports whether names are sorted, none empty and none twice.
+func ascending(names []string) bool {
+	last := ""
+	for _, name := range names {
+		if name <= last {
+			return false
+		}
+		last = name
+	}
+	return true
 }
 
 // checkSent holds the prompt as it was sent against the seed and the corpus,

@@ -64,6 +64,15 @@ func TestTargetEvidence(t *testing.T) {
 			f.header().Target.Reuse = true
 			f.request("1.0.1").Reused = true
 		}, []string{UnitGap50, UnitE2E95, UnitThroughput, UnitTPOT50, UnitTTFT50, UnitCost}},
+		{"drawn again, for the first draw was sent before", func(f *file) {
+			r := f.request("1.0.1")
+			r.SentIDs = SaltedIDs(42, Draw(r.ID, 3), f.prompt(r.Prompt).IDs, f.corpus().Pool())
+			r.PromptIDs = r.SentIDs
+		}, []string{UnitGap50, UnitE2E95, UnitThroughput, UnitTPOT50, UnitTTFT50, UnitCost}},
+		{"nothing but the salt", func(f *file) {
+			f.header().Target.Prompts = PromptsTokenize
+			each(f, func(r *Request) { r.SentIDs, r.PromptIDs, r.SentText = nil, nil, SaltText(42, r.ID) })
+		}, []string{UnitGap50, UnitE2E95, UnitThroughput, UnitTPOT50, UnitTTFT50, UnitCost}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			report := replayed(t, targetFile(test.change))
@@ -95,10 +104,21 @@ func TestTamperedTargetEvidence(t *testing.T) {
 		{"salted file", func(f *file) { f.header().Target.Prompts = PromptsFile }, header + `salt_seed 42, but a salt changes the length of a prompt from a file`},
 		{"no salt", func(f *file) { f.header().Target.SaltSeed = 0 }, header + `no salt_seed, and prompts may not be sent again: then only a file has enough of them`},
 		{"negative seed", func(f *file) { f.header().Target.SaltSeed = -1 }, header + `salt_seed -1 is negative`},
-		{"header with its value", func(f *file) { f.header().Target.Headers = []string{"X-Key: 1"} }, header + `headers ["X-Key: 1"], want their names, sorted`},
+		{"header with its value", func(f *file) { f.header().Target.Headers = []string{"X-Key: 1"} }, header + `headers ["X-Key: 1"], want their names, sorted, each once`},
 		{"field twice", func(f *file) { t := f.header().Target; t.Fields = append(t.Fields, t.Fields[0]) }, header + `field "top_k" stands twice, has no name, or isn't JSON: 1`},
 		{"field without JSON", func(f *file) { f.header().Target.Fields[0].Value = "greedy" }, header + `field "top_k" stands twice, has no name, or isn't JSON: greedy`},
-		{"optional fields in any order", func(f *file) { f.header().Target.Optional = []string{"min_tokens", "ignore_eos"} }, header + `optional ["min_tokens" "ignore_eos"], want the names of fields, sorted`},
+		{"optional fields in any order", func(f *file) { f.header().Target.Optional = []string{"min_tokens", "ignore_eos"} }, header + `optional ["min_tokens" "ignore_eos"], want the names of fields, sorted, each once`},
+		{"optional field twice", func(f *file) { f.header().Target.Optional = []string{"ignore_eos", "ignore_eos"} }, header + `optional ["ignore_eos" "ignore_eos"], want the names of fields, sorted, each once`},
+		{"salted, yet again", func(f *file) { f.header().Target.Repeats = true }, header + `salt_seed 42, yet prompts may be sent again`},
+		{"only failures", func(f *file) {
+			each(f, func(p *Plan) { p.MaxFailed = 99 })
+			each(f, func(r *Request) {
+				if r.Config == 1 && r.Phase == PhaseMeasured {
+					r.Failure = &Failure{FailStall, "nothing came"}
+				}
+			})
+			f.recompute(1)
+		}, `verify: run.jsonl:15: configuration 1: it is called valid, but 9 of 9 measured requests and 0 warmups failed`},
 		{"key in place of its name", func(f *file) { f.header().Target.KeyFrom = "KEY=sk-1" }, header + `key_from "KEY=sk-1", want the name of an environment variable`},
 		{"server that is known", func(f *file) { f.server(1).PID = 7 }, `verify: run.jsonl:3: server 1: it says more than its number, ready_ns and the target's model "m", but nobody here knows that server`},
 		{"other model", func(f *file) { f.server(1).Model.ID = "n" }, `verify: run.jsonl:3: server 1: it says more than its number, ready_ns and the target's model "m", but nobody here knows that server`},

@@ -237,6 +237,7 @@ func TestModels(t *testing.T) {
 		{"no list, given", nil, "b", "b"},
 		{"empty list", []string{}, "", "error: load: target: which model? -model (Target.Model) names it, for the server doesn't: sse: no model is listed: "},
 		{"empty list, given", []string{}, "b", "b"},
+		{"of two lines", []string{"a\nBenchmarkServe 1 2 tok/s"}, "", `error: load: target: model "a\nBenchmarkServe 1 2 tok/s" has a control character`},
 		{"not in the list", []string{"a"}, "b", "b"}, // an alias, maybe: the server decides
 	} {
 		t.Run(test.name, func(t *testing.T) {

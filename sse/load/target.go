@@ -234,6 +234,9 @@ func (t *Target) findModel(ctx context.Context) error {
 		t.Model = models[0]
 		t.client.Model = t.Model
 	}
+	if strings.ContainsFunc(t.Model, unicode.IsControl) || t.Model != strings.TrimSpace(t.Model) {
+		return fmt.Errorf("load: target: model %q has a control character or a blank at an end, which no benchmark line can show", t.Model)
+	}
 	if t.Model != t.hideIn(t.Model) {
 		return errors.New("load: target: the model's name has the API key or a header's value in it, which would be recorded")
 	}
