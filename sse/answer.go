@@ -75,6 +75,7 @@ func read(r *verify.Request, response *http.Response, got received, reads []read
 		if _, ok := r.FirstTokenNS(); !ok {
 			fail(verify.FailEmpty, "the stream ended properly but carried no token")
 		}
+		script.compareCounts()
 	}
 }
 

@@ -197,6 +197,8 @@ func TestRealAnswersByHand(t *testing.T) {
 		{"litellm", "chat-stop", "abc", 3, 3, "stop"},
 		{"litellm", "comp", "Hello", 3, 2, "stop"},            // ids and their end token's event are lost on the way
 		{"litellm", "chat-broken-off", "Hello", 1, 2, "stop"}, // end and count are the proxy's own
+		{"ollama", "chat", "Hello", 3, 2, "stop"},
+		{"ollama", "comp", "Hello", 2, 2, "length"}, // usage is 0 in every event but the last
 		{"vllm", "chat", capital, 0, 7, "stop"},
 		{"vllm", "chat-usage chat-stop chat-logprobs chat-maxcompl", capital, 8, 7, "stop"},
 		{"vllm", "chat-return_token_ids", capital, 8, 8, "stop"},
@@ -243,6 +245,9 @@ func TestRealFailuresByHand(t *testing.T) {
 		{"litellm", "chat-429", "status", "429 Too Many Requests: litellm.RateLimitError: RateLimitError: OpenAIException - slow down"},
 		{"litellm", "chat-nothing", "empty", "the stream ended properly but carried no token"},
 		{"litellm", "chat-html", "empty", "the stream ended properly but carried no token"},
+		{"ollama", "chat-error-in-stream", "stream", "the stream ended without a finish reason or [DONE]"}, // its words are lost on the way
+		{"ollama", "comp-error-in-stream", "stream", "the stream ended without a finish reason or [DONE]"},
+		{"ollama", "chat-refused", "status", "404 Not Found: model 'refuse' not found"},
 		{"transformers", "comp-ids", "status", "400 Bad Request: prompt must be a string."},
 		{"transformers", "comp-ignore_eos", "status", "422 Unprocessable Entity: Unexpected fields in the request: {'ignore_eos'}"},
 		{"transformers", "err-json", "status", `422 Unprocessable Entity: [{"type":"json_invalid","loc":["body",25],"msg":"JSON decode error"`},

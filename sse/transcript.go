@@ -442,11 +442,17 @@ func (t *transcript) finish() {
 	} else {
 		r.TokenIDs = nil
 	}
+	if r.Usage != nil && r.Usage.CachedTokens == nil {
+		r.Usage.CachedTokens = t.cached
+	}
+}
+
+// compareCounts fails an answer, whole as far as it goes, whose usage can't be
+// of its stream.
+func (t *transcript) compareCounts() {
+	r := t.request
 	if r.Usage == nil {
 		return
-	}
-	if r.Usage.CachedTokens == nil {
-		r.Usage.CachedTokens = t.cached
 	}
 	events := 0 // that carry a token
 	for _, kind := range t.kinds {
@@ -455,7 +461,6 @@ func (t *transcript) finish() {
 		}
 	}
 	switch n := r.Usage.CompletionTokens; {
-	case r.Failure != nil:
 	case r.EventIDs != nil && !countsAgree(n, r):
 		t.fail(verify.FailUsage, "the server counted %d tokens, but sent %d ids", n, len(r.TokenIDs))
 	case n == 0 && events > 0, r.EventIDs == nil && events > n+1:

@@ -81,7 +81,7 @@ def expect(recording):
                 more = c.get("token_ids") or []
                 prompt_ids = prompt_ids or c.get("prompt_token_ids")
                 text += piece
-                thinking = c.get("delta", {}).get("reasoning_content") or ""
+                thinking = c.get("delta", {}).get("reasoning_content") or c.get("delta", {}).get("reasoning") or ""
                 thought += thinking
                 calls = [x["function"] for x in c.get("delta", {}).get("tool_calls") or []]
                 ids += more
