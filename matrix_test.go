@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -97,8 +98,9 @@ func (h headers) String() string { return strings.Join(slices.Sorted(maps.Keys(h
 
 func (h headers) Set(text string) error {
 	name, value, found := strings.Cut(text, ":")
-	if name = http.CanonicalHeaderKey(strings.TrimSpace(name)); !found || name == "" || strings.ContainsAny(name, " \t") {
-		return errors.New("want 'Name: value'")
+	if name = http.CanonicalHeaderKey(strings.TrimSpace(name)); !found || strings.ContainsAny(name, " \t") {
+		// Package flag would print it. See checkTargetFlags.
+		name, value = "", ""
 	}
 	http.Header(h).Add(name, strings.TrimSpace(value))
 	return nil
@@ -395,6 +397,15 @@ const (
 
 func checkFlags() error {
 	var errs []error
+	// Whoever says -target "$URL" doesn't mean smol/serve where URL isn't set.
+	flag.Visit(func(f *flag.Flag) {
+		if slices.Contains([]string{"target", "model", "key-env", "prompts"}, f.Name) && f.Value.String() == "" {
+			errs = append(errs, fmt.Errorf("-%s is empty: is a variable unset? Leave it out for the default", f.Name))
+		}
+	})
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
 	if *targetURL != "" {
 		return checkTargetFlags()
 	}
@@ -469,6 +480,9 @@ func checkTargetFlags() error {
 	})
 	if _, err := sse.Endpoint(*targetURL, "models"); err != nil {
 		wrong("-target: %v", err)
+	}
+	if _, bad := extraHeaders[""]; bad {
+		wrong("-header wants 'Name: value'; what was given may be secret and isn't shown")
 	}
 	if *api != "completions" && *api != "chat" {
 		wrong("-api %q, want completions or chat", *api)
@@ -931,16 +945,22 @@ func runAgain(t *testing.T, ill string, args ...string) again {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
 	corpus, err := filepath.Abs(filepath.Join("testdata", corpusName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command(os.Args[0], append([]string{"-test.run=^$", "-server", server, "-evidence", dir}, args...)...)
-	command.Env = append(os.Environ(), "FAKESERVE_CORPUS="+corpus, "FAKESERVE_ILL="+ill)
+	return runWith(t, []string{"FAKESERVE_CORPUS=" + corpus, "FAKESERVE_ILL=" + ill}, append([]string{"-server", server}, args...)...)
+}
+
+// runWith runs this program with args, and with env besides its own.
+func runWith(t *testing.T, env []string, args ...string) again {
+	t.Helper()
+	dir := t.TempDir()
+	command := exec.Command(os.Args[0], append([]string{"-test.run=^$", "-evidence", dir}, args...)...)
+	command.Env = append(os.Environ(), env...)
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
-	err = command.Run()
+	err := command.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
@@ -1190,6 +1210,199 @@ func TestFlags(t *testing.T) {
 			}
 			if len(a.files) > 0 {
 				t.Errorf("evidence %q of a run that never was", a.files)
+			}
+		})
+	}
+}
+
+// letters is a model that says the alphabet. A letter of a text is a token.
+type letters struct{ last int32 }
+
+func (g *letters) Encode(text string) (ids []int32, err error) {
+	for _, b := range []byte(text) {
+		ids = append(ids, int32(b))
+	}
+	return ids, nil
+}
+
+func (g *letters) Piece(id int32) []byte                 { return []byte{byte('a' + id%26)} }
+func (g *letters) Prefill(prompt []int32) (int32, error) { return prompt[len(prompt)-1] % 26, nil }
+func (g *letters) Step(id int32) (int32, error)          { return (id + 1) % 26, nil }
+func (g *letters) Limits() sse.Limits {
+	return sse.Limits{Context: contextLimit, Vocabulary: 49152, EOS: 49151}
+}
+
+// stranger starts a server that the benchmark doesn't start, and returns its
+// URL.
+func stranger(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(sse.NewHandler(&letters{}, sse.Options{Model: "abc", Chat: func(messages []sse.Message) (string, error) {
+		return "<" + messages[len(messages)-1].Content + ">", nil
+	}}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func TestTarget(t *testing.T) {
+	all := []string{"Serve/input=64/conc=1", "Serve/input=64/conc=2", "Serve/input=256/conc=1", "Serve/input=256/conc=2"}
+	const pattern = "Serve/input=64/conc=2"
+	one := []string{pattern}
+	tests := []struct {
+		name   string
+		args   []string
+		want   []string
+		passes int
+	}{
+		{"whole", []string{"-test.bench", ".", "-test.cpu", "1"}, all, 1},
+		{"count", []string{"-test.bench", ".", "-test.cpu", "1", "-test.count", "3"}, repeated(all, 3), 1},
+		{"passes", []string{"-test.bench", pattern, "-test.cpu", "1", "-test.benchtime", "3x"}, one, 3},
+		{"cpus", []string{"-test.bench", pattern, "-test.cpu", "1,2", "-test.count", "2"}, []string{pattern, pattern, pattern + "-2", pattern + "-2"}, 1},
+		{"verbose, with memory", []string{"-test.bench", pattern, "-test.cpu", "1", "-test.v", "-test.benchmem"}, one, 1},
+		{"axes", []string{"-test.bench", ".", "-test.cpu", "1", "-input", "100,64", "-conc", "6,1"}, []string{"Serve/input=100/conc=6", "Serve/input=100/conc=1", "Serve/input=64/conc=6", "Serve/input=64/conc=1"}, 1},
+		{"chat", []string{"-test.bench", ".", "-test.cpu", "1", "-api", "chat"}, all, 1},
+		{"about", []string{"-test.bench", "Serve/input=about64", "-test.cpu", "1", "-inexact-input"}, []string{"Serve/input=about64/conc=1", "Serve/input=about64/conc=2"}, 1},
+		{"unsalted, exact, kept connections", []string{"-test.bench", pattern, "-test.cpu", "1", "-unsalted", "-exact-output", "-connections", "reuse", "-test.count", "2"}, repeated(one, 2), 1},
+		{"what else can be said", []string{"-test.bench", pattern, "-test.cpu", "1", "-model", "abc", "-header", "X-Team: a: b", "-header", "X-Team: c", "-seed", "3", "-max-failed", "1", "-max-cached", "0"}, one, 1},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			a := runWith(t, nil, append([]string{"-target", stranger(t)}, test.args...)...)
+			if a.code != 0 {
+				t.Fatalf("exit code %d, stdout: %s, stderr: %s", a.code, a.stdout, a.stderr)
+			}
+			names, config := a.lines(t)
+			if !slices.Equal(names, test.want) {
+				t.Errorf("lines %q, want %q", names, test.want)
+			}
+			api := "completions"
+			if test.name == "chat" {
+				api = "chat"
+			}
+			if config["model"] != "abc" || config["api"] != api || config["output-tokens"] != "24" {
+				t.Errorf("configuration lines %q, want the model, %s and 24 output-tokens", config, api)
+			}
+			for _, unit := range verify.TargetUnits() {
+				if has := strings.Contains(a.stdout, "Unit "+unit+" better="); has != (unit != verify.UnitCost) {
+					t.Errorf("a line of unit %s: %t", unit, has)
+				}
+			}
+			if strings.Contains(a.stdout, verify.UnitPeak) || strings.Contains(a.stdout, "threads=") {
+				t.Errorf("memory or threads of a server that nobody here knows:\n%s", a.stdout)
+			}
+			report := a.report(t)
+			printed, err := verify.ParsePrinted("stdout", strings.NewReader(a.stdout))
+			if err != nil {
+				t.Fatal(err)
+			}
+			report.CheckPrinted(printed)
+			if err := report.Err(); err != nil {
+				t.Error(err)
+			}
+			if len(report.Results) != len(test.want) {
+				t.Fatalf("%d configurations are recorded, want %d", len(report.Results), len(test.want))
+			}
+			for i, r := range report.Results {
+				if r.Configuration.Passes != test.passes || r.Configuration.Measured != 6*test.passes || r.Requests != 6*test.passes+1 {
+					t.Errorf("configuration %d: %d passes, %d measured of %d requests", i, r.Configuration.Passes, r.Configuration.Measured, r.Requests)
+				}
+			}
+		})
+	}
+}
+
+// The price of an hour is an assumption about any machine.
+func TestTargetCost(t *testing.T) {
+	a := runWith(t, nil, "-target", stranger(t), "-test.bench", "Serve/input=64/conc=1", "-hourly-usd", "0.10")
+	if a.code != 0 || !strings.Contains(a.stdout, "Unit usd/Mtok better=lower") || !strings.Contains(a.stdout, " usd/Mtok\n") {
+		t.Errorf("exit code %d, stdout:\n%s", a.code, a.stdout)
+	}
+}
+
+// A pattern that selects nothing leaves nothing, and so does a target that
+// isn't there.
+func TestTargetNothing(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"-target", stranger(t), "-test.bench", "Serve/threads=1"}, 0, `Note: -bench "Serve/threads=1" selects no configuration`},
+		{[]string{"-target", "http://127.0.0.1:1", "-test.bench", "."}, 1, "Error: load: the target doesn't answer: "},
+		{[]string{"-target", stranger(t), "-test.bench", ".", "-key-env", "SERVEBENCH_NO_SUCH_KEY"}, 1, "the environment variable SERVEBENCH_NO_SUCH_KEY, which should hold the API key, is empty"},
+		{[]string{"-target", stranger(t), "-test.bench", ".", "-prompts", "no/such/file"}, 1, "no/such/file: no such file"},
+	} {
+		a := runWith(t, nil, test.args...)
+		if a.code != test.code || !strings.Contains(a.stderr, test.want) || len(a.files) > 0 || strings.Contains(a.stdout, "\nBenchmark") {
+			t.Errorf("%q: exit code %d, evidence %q, stderr %s, want %d and %q", test.args, a.code, a.files, a.stderr, test.code, test.want)
+		}
+	}
+}
+
+func TestTargetFlags(t *testing.T) {
+	const url = "http://127.0.0.1:1" // nobody is asked
+	on := func(args ...string) []string { return append([]string{"-target", url}, args...) }
+	tests := []struct {
+		args []string
+		want string
+	}{
+		{on("-threads", "1"), "-threads is for smol/serve"},
+		{on("-server", "x"), "-server is for smol/serve"},
+		{[]string{"-api", "chat"}, "-api is for a server that -target names"},
+		{[]string{"-model", "x"}, "-model is for a server that -target names"},
+		{[]string{"-key-env", "X"}, "-key-env is for a server that -target names"},
+		{[]string{"-prompts", "x"}, "-prompts is for a server that -target names"},
+		{[]string{"-inexact-input"}, "-inexact-input is for a server that -target names"},
+		{[]string{"-exact-output"}, "-exact-output is for a server that -target names"},
+		{[]string{"-unsalted"}, "-unsalted is for a server that -target names"},
+		{[]string{"-seed", "1"}, "-seed is for a server that -target names"},
+		{[]string{"-requests", "1"}, "-requests is for a server that -target names"},
+		{[]string{"-connections", "reuse"}, "-connections is for a server that -target names"},
+		{[]string{"-insecure"}, "-insecure is for a server that -target names"},
+		{[]string{"-max-failed", "1"}, "-max-failed is for a server that -target names"},
+		{[]string{"-max-cached", "1"}, "-max-cached is for a server that -target names"},
+		{[]string{"-header", "X-Y: z"}, "-header is for a server that -target names"},
+		{[]string{"-field", "x=1"}, "-field is for a server that -target names"},
+		{[]string{"-target", ""}, "-target is empty: is a variable unset?"},
+		{on("-model", ""), "-model is empty"},
+		{on("-key-env", ""), "-key-env is empty"},
+		{on("-prompts", ""), "-prompts is empty"},
+		{[]string{"-target", "127.0.0.1:8000"}, "-target: sse: base URL"},
+		{[]string{"-target", "localhost:8000"}, `want http://HOST:PORT or https://HOST`},
+		{[]string{"-target", "ftp://host"}, `want http://HOST:PORT or https://HOST`},
+		{[]string{"-target", "http://host/v1?key=1"}, "has a query or a fragment, want none"},
+		{on("-api", "responses"), `-api "responses", want completions or chat`},
+		{on("-connections", "some"), `-connections "some", want new or reuse`},
+		{on("-output-tokens", "0"), "-output-tokens 0, want at least 1"},
+		{on("-requests", "-1"), "-requests -1, want 1 or more"},
+		{on("-requests", "3", "-conc", "4"), "-conc 4: with -requests 3 at most that many clients have one"},
+		{on("-max-failed", "-1"), "-max-failed -1, want 0 or more"},
+		{on("-max-cached", "101"), "-max-cached 101, want 0 to 100"},
+		{on("-max-cached", "-1"), "-max-cached -1, want 0 to 100"},
+		{on("-seed", "-1"), "-seed -1, want 1 or more"},
+		{on("-seed", "1", "-unsalted"), "-seed 1 is of a salt, and -unsalted wants none"},
+		{on("-idle", "0"), "-idle 0s, want 1ms or more"},
+		{on("-input", "0"), "want whole numbers from 1 on"},
+		{on("-header", "sesame"), "-header wants 'Name: value'"},
+		{on("-header", "X Y: sesame"), "-header wants 'Name: value'"},
+		{on("-header", ": sesame"), "-header wants 'Name: value'"},
+		{on("-field", "top_k"), "want name=JSON, top_k=1 say"},
+		{on("-field", "=1"), "want name=JSON"},
+		{on("-field", "stop=end"), `end is no JSON: a text is quoted, as in 'stop="end"'`},
+		{on("-field", "a=1", "-field", "a=2"), "a stands twice"},
+	}
+	for _, test := range tests {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			t.Parallel()
+			a := runWith(t, nil, append([]string{"-test.bench", "."}, test.args...)...)
+			if a.code != 2 || !strings.Contains(a.stderr, test.want) {
+				t.Errorf("exit code %d, stderr %s, want 2 and %q", a.code, a.stderr, test.want)
+			}
+			if len(a.files) > 0 || strings.Contains(a.stdout, "Benchmark") {
+				t.Errorf("evidence %q or output %q of a run that never was", a.files, a.stdout)
+			}
+			if strings.Contains(a.stderr, "sesame") {
+				t.Errorf("a secret is told: %s", a.stderr)
 			}
 		})
 	}
