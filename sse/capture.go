@@ -3,6 +3,7 @@ package sse
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -166,12 +167,13 @@ func (r *received) unchunk(raw []byte, pos int) error {
 			return errNoLastChunk
 		}
 		pos = stop
-		switch { // the CRLF after the data
-		case bytes.HasPrefix(raw[pos:], []byte("\r\n")):
-			pos += 2
-		case bytes.HasPrefix(raw[pos:], []byte("\n")):
-			pos++
+		const newline = "\r\n"
+		if after := raw[pos:min(pos+len(newline), len(raw))]; len(after) < len(newline) {
+			return errNoLastChunk
+		} else if string(after) != newline {
+			return fmt.Errorf("%q after a chunk's data, want %q", after, newline)
 		}
+		pos += len(newline)
 	}
 }
 

@@ -390,6 +390,7 @@ func TestClientFailures(t *testing.T) {
 		{"not streamed", "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n" + `{"error":"whoa"}`, verify.FailReply, `content type "application/json", want text/event-stream: whoa`},
 		{"compressed", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx", verify.FailReply, "the answer is compressed (gzip), though nobody asked for it: its events can't be timed"},
 		{"a broken chunked coding", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n" + token + "\r\nxyz\r\n", verify.FailStream, "the stream broke off: "},
+		{"a chunk that goes on after its length", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n4f\r\n" + token + "data: [DONE]\n\n\r\v0\r\n\r\n", verify.FailStream, `the stream broke off: "\r\v" after a chunk's data, want "\r\n"`},
 		{"no end", head + token, verify.FailStream, "the stream ended without a finish reason or [DONE]"},
 		{"no JSON", head + "data: {\"choices\":\n\n", verify.FailStream, `event 0 is no JSON: {"choices":`},
 		{"text after the end", head + token + "data: [DONE]\n\n" + token, verify.FailStream, "event 2 comes after [DONE]"},
