@@ -24,6 +24,10 @@ func read(r *verify.Request, response *http.Response, got received, reads []read
 		fail("", "%v", err)
 		return
 	}
+	if response.StatusCode < 100 {
+		fail(verify.FailReply, "status %q is none of HTTP", response.Status)
+		return
+	}
 	r.Status = response.StatusCode
 	if n := response.ContentLength; n >= 0 && int64(len(got.body)) > n {
 		got.body = got.body[:n] // what stands behind isn't of this response

@@ -384,6 +384,7 @@ func TestClientFailures(t *testing.T) {
 	}{
 		{"nothing", "", verify.FailStream, "EOF"},
 		{"not HTTP", "hello\r\n\r\n", verify.FailStream, "malformed HTTP response"},
+		{"a status of nothing", "HTTP/1.1 000 Hm\r\nContent-Length: 0\r\n\r\n", verify.FailReply, `status "000 Hm" is none of HTTP`},
 		{"a redirect is not followed", "HTTP/1.1 307 Moved\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n", verify.FailStatus, "307 Moved to /elsewhere: the server gives no reason"},
 		{"error in the OpenAI form", "HTTP/1.1 400 Bad\r\nContent-Length: 41\r\n\r\n" + `{"error":{"message":"no such parameter"}}`, verify.FailStatus, "400 Bad: no such parameter"},
 		{"error in the FastAPI form", "HTTP/1.1 422 No\r\nContent-Length: 17\r\n\r\n" + `{"detail":"what"}`, verify.FailStatus, "422 No: what"},
