@@ -64,7 +64,7 @@ func ParsePrinted(name string, source io.Reader) (*Printed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("verify: %s: %w", name, err)
 	}
-	p := &Printed{Name: name}
+	p := printedParser{Printed: &Printed{Name: name}}
 	number := 0
 	for line := range strings.Lines(string(data)) {
 		number++
@@ -73,17 +73,50 @@ func ParsePrinted(name string, source io.Reader) (*Printed, error) {
 			return nil, &Problem{name, number, "", fault + ": " + strconv.Quote(line)}
 		}
 	}
-	return p, nil
+	return p.Printed, nil
 }
 
-func (p *Printed) line(number int, line string) (fault string) {
+// printedParser knows what testing says twice. Of a repetition that fails after the
+// first it says "--- FAIL: NAME" without the suffix of GOMAXPROCS, behind the
+// name that it has printed or with -v on a line of its own, and then once more
+// with the suffix. Of a first one, after which there are no others, it says so
+// once.
+type printedParser struct {
+	*Printed
+	again string // the last failure's name, as far as it may be said again
+	whole bool   // with its suffix
+}
+
+// failed takes a line "--- FAIL: NAME" that has nothing before it.
+func (p *printedParser) failed(number int, name string) {
+	said, whole := p.again, p.whole
+	p.again = ""
+	switch {
+	case said == name && whole:
+	case said != "" && !whole && (said == name || said == bare(name)):
+		p.Results[len(p.Results)-1].Name = name
+	default:
+		p.Results = append(p.Results, PrintedResult{Line: number, Name: name, Failed: true})
+		p.again, p.whole = name, false
+	}
+}
+
+// bare is a name without the suffix of GOMAXPROCS.
+func bare(name string) string {
+	if dash := strings.LastIndexByte(name, '-'); dash >= 0 && isCount(name[dash+1:]) {
+		return name[:dash]
+	}
+	return name
+}
+
+func (p *printedParser) line(number int, line string) (fault string) {
 	fields := strings.Fields(line)
 	switch {
 	case len(fields) == 0:
 	case isBenchmarkName(fields[0]) && strings.HasPrefix(line, fields[0]):
 		return p.result(number, line, fields)
 	case len(fields) == 3 && fields[0] == "---" && fields[1] == "FAIL:" && isBenchmarkName(fields[2]):
-		p.Results = append(p.Results, PrintedResult{Line: number, Name: fields[2], Failed: true})
+		p.failed(number, fields[2])
 	case fields[0] == "Unit" && len(fields) > 2:
 		for _, setting := range fields[2:] {
 			key, value, found := strings.Cut(setting, "=")
@@ -110,18 +143,20 @@ func (p *Printed) line(number int, line string) (fault string) {
 	return ""
 }
 
-func (p *Printed) result(number int, line string, fields []string) (fault string) {
+func (p *printedParser) result(number int, line string, fields []string) (fault string) {
 	const broken = "a broken result line"
 	name := fields[0]
+	p.again = ""
 	switch {
 	case line == name:
 		return "" // go test -v says so what it begins
 	case len(fields) == 1:
 		return broken + ", its numbers are missing"
 	case fields[1] == "---":
-		if len(fields) != 4 || fields[2] != "FAIL:" || fields[3] != name {
+		if len(fields) != 4 || fields[2] != "FAIL:" || fields[3] != name && fields[3] != bare(name) {
 			return broken
 		}
+		p.again, p.whole = name, true
 		p.Results = append(p.Results, PrintedResult{Line: number, Name: name, Failed: true})
 		return ""
 	case !isCount(fields[1]):

@@ -100,6 +100,46 @@ func TestParsePrinted(t *testing.T) {
 	}
 }
 
+// What testing says of a failed repetition after the first, twice each time:
+// the output of go1.26.8 for five runs of which the second and the fourth
+// failed, or the first alone.
+func TestPrintedFailures(t *testing.T) {
+	for _, test := range []struct{ name, text, want string }{
+		{"one CPU", "BenchmarkX/a=1         \t       1\t       151.0 ns/op\n" +
+			"BenchmarkX/a=1         \t--- FAIL: BenchmarkX/a=1\n    x_test.go:4: no 2\n--- FAIL: BenchmarkX/a=1\n    x_test.go:4: no 2\n" +
+			"BenchmarkX/a=1         \t       1\t       180.0 ns/op\n" +
+			"BenchmarkX/a=1         \t--- FAIL: BenchmarkX/a=1\n    x_test.go:4: no 4\n--- FAIL: BenchmarkX/a=1\n    x_test.go:4: no 4\n",
+			"BenchmarkX/a=1 BenchmarkX/a=1! BenchmarkX/a=1 BenchmarkX/a=1!"},
+		{"two CPUs", "BenchmarkX/a=1-2         \t       1\t       151.0 ns/op\n" +
+			"BenchmarkX/a=1-2         \t--- FAIL: BenchmarkX/a=1\n    x_test.go:4: no 2\n--- FAIL: BenchmarkX/a=1-2\n    x_test.go:4: no 2\n" +
+			"BenchmarkX/a=1-2         \t       1\t       180.0 ns/op\n",
+			"BenchmarkX/a=1-2 BenchmarkX/a=1-2! BenchmarkX/a=1-2"},
+		{"verbose, on one CPU and on two", "BenchmarkX\nBenchmarkX/a=1\nBenchmarkX/a=1           \t       1\t       330.0 ns/op\n" +
+			"    x_test.go:4: no 2\n--- FAIL: BenchmarkX/a=1\n--- FAIL: BenchmarkX/a=1\n" +
+			"BenchmarkX/a=1           \t       1\t       160.0 ns/op\n" +
+			"    x_test.go:4: no 4\n--- FAIL: BenchmarkX/a=1\n--- FAIL: BenchmarkX/a=1-2\n" +
+			"BenchmarkX/a=1-2         \t       1\t       161.0 ns/op\n",
+			"BenchmarkX/a=1 BenchmarkX/a=1! BenchmarkX/a=1 BenchmarkX/a=1-2! BenchmarkX/a=1-2"},
+		{"two in a row", "BenchmarkX-2 \t--- FAIL: BenchmarkX\n--- FAIL: BenchmarkX-2\nBenchmarkX-2 \t--- FAIL: BenchmarkX\n--- FAIL: BenchmarkX-2\n", "BenchmarkX-2! BenchmarkX-2!"},
+		{"two in a row, verbose", "--- FAIL: BenchmarkX\n--- FAIL: BenchmarkX-2\n--- FAIL: BenchmarkX\n--- FAIL: BenchmarkX-2\n", "BenchmarkX-2! BenchmarkX-2!"},
+		{"the first alone, and its parents", "--- FAIL: BenchmarkX\n    --- FAIL: BenchmarkX/a=1\n        x_test.go:4: no 1\n", "BenchmarkX! BenchmarkX/a=1!"},
+		{"the first of each of two", "    --- FAIL: BenchmarkX/a=1\n    --- FAIL: BenchmarkX/a=2\n", "BenchmarkX/a=1! BenchmarkX/a=2!"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var got []string
+			for _, r := range parsed(t, test.text).Results {
+				if r.Failed {
+					r.Name += "!"
+				}
+				got = append(got, r.Name)
+			}
+			if text := strings.Join(got, " "); text != test.want {
+				t.Errorf("results %s, want %s", text, test.want)
+			}
+		})
+	}
+}
+
 func TestBrokenPrintedLines(t *testing.T) {
 	for _, test := range []struct{ line, want string }{
 		{"BenchmarkX-2    \tsetup, b.N = 3", `verify: old.txt:2: a broken result line, "setup," is no number of iterations: "BenchmarkX-2    \tsetup, b.N = 3"`},

@@ -223,7 +223,7 @@ func RandomSeed() int64 {
 // findModel asks for the models. Not every server has a list of them.
 func (t *Target) findModel(ctx context.Context) error {
 	models, software, err := t.client.Models(ctx)
-	t.evidence.Software = t.hideIn(strings.ToValidUTF8(software, "�"))
+	t.evidence.Software = t.hideIn(legible(software))
 	if t.Model == "" {
 		switch {
 		case err != nil:
@@ -233,15 +233,27 @@ func (t *Target) findModel(ctx context.Context) error {
 		}
 		t.Model = models[0]
 		t.client.Model = t.Model
+		if t.Model != t.hideIn(t.Model) {
+			return errors.New("load: target: the only model that it lists has the API key or a header's value in its name, which would be recorded: -model (Target.Model) names it all the same")
+		}
 	}
 	if strings.ContainsFunc(t.Model, unicode.IsControl) || t.Model != strings.TrimSpace(t.Model) {
 		return fmt.Errorf("load: target: model %q has a control character or a blank at an end, which no benchmark line can show", t.Model)
 	}
-	if t.Model != t.hideIn(t.Model) {
-		return errors.New("load: target: the model's name has the API key or a header's value in it, which would be recorded")
-	}
 	t.evidence.Model = t.Model
 	return nil
+}
+
+// legible bounds what a server calls itself and takes out what isn't text.
+func legible(text string) string {
+	const most = 200
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(text, "�"))
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }
 
 // whichModel says what to do where no list of models is to be had.

@@ -282,6 +282,108 @@ func TestTargetInvalid(t *testing.T) {
 	}
 }
 
+// The second repetition fails, and the run with it; the first has its line.
+func TestTargetLaterRepetition(t *testing.T) {
+	t.Parallel()
+	s := (&stranger{models: []string{"m"}, answer: func(_ int, id string, w http.ResponseWriter, _ *http.Request) bool {
+		if id != "2.0.1" {
+			return false
+		}
+		refuseWith(w, 503, "enough")
+		return true
+	}}).start(t)
+	o := newPlace(t).target(s.url, "-test.count=3").wait()
+	if o.code != 1 || o.lines != 2 || o.report.Valid() != 2 || len(o.report.Invalid()) != 1 {
+		t.Errorf("exit code %d with %d lines, %d valid, want 1 with two of three", o.code, o.lines, o.report.Valid())
+	}
+	o.says(t, "Invalid: BenchmarkServe/input=64/conc=2 (repetition 2): request 2.0.1 ")
+	s.fresh(t, 21)
+}
+
+// Reasoning and tool calls are tokens, and the answer after them has a number
+// of its own.
+func TestTargetReasoning(t *testing.T) {
+	t.Parallel()
+	s := &stranger{models: []string{"m"}, tokenize: "vllm", template: 30}
+	s.answer = func(_ int, id string, w http.ResponseWriter, r *http.Request) bool {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i, delta := range []string{
+			`{"role":"assistant","content":""}`, `{"reasoning_content":"Hm"}`, `{"reasoning_content":", well"}`, `{"content":"Yes"}`,
+			`{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{}"}}]}`,
+		} {
+			if i > 0 {
+				time.Sleep(20 * time.Millisecond)
+			}
+			fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":%s,\"finish_reason\":null}]}\n\n", delta)
+			w.(http.Flusher).Flush()
+		}
+		s.mu.Lock()
+		body := s.asked[len(s.asked)-1]
+		for _, a := range s.asked {
+			if a.id == id {
+				body = a
+			}
+		}
+		s.mu.Unlock()
+		var messages []struct{ Content string }
+		unmarshal(body.fields["messages"], &messages)
+		n := 30
+		if len(messages) == 1 {
+			n += s.count(messages[0].Content)
+		}
+		fmt.Fprintf(w, "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}],\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":8}}\n\ndata: [DONE]\n\n", n)
+		return true
+	}
+	s.start(t)
+	o := newPlace(t).target(s.url, "-api=chat").wait()
+	o.clean(t, 1)
+	value := func(unit string) float64 {
+		v, found := o.metric(t, unit)
+		if !found {
+			t.Errorf("no %s", unit)
+		}
+		return v
+	}
+	ttft, answer, gap, tpot := value(verify.UnitTTFT50), value(verify.UnitAnswer50), value(verify.UnitGap50), value(verify.UnitTPOT50)
+	// Two gaps of 20 ms from the first thought to the answer; eight tokens in
+	// four events.
+	if d := answer - ttft; d < 0.035 || d > 2 {
+		t.Errorf("answer %v s after ttft %v s, want 0.04 s between them", answer, ttft)
+	}
+	if gap < 19 || tpot > gap*4/7 {
+		t.Errorf("gap %v ms and tpot %v ms, want 20 and 3/7 of it", gap, tpot)
+	}
+	for id, r := range o.sentBy(t) {
+		if r.EventKinds != "orrctood" && r.EventKinds != "orrctod" || r.Reasoning != "Hm, well" || r.Text != "Yes" {
+			t.Errorf("request %s: events %s, reasoning %q, text %q", id, r.EventKinds, r.Reasoning, r.Text)
+		}
+	}
+}
+
+// An open loop's requests are as much their own as a closed one's.
+func TestTargetOpenLoop(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		server *stranger
+		args   []string
+	}{
+		{"ids", &stranger{}, []string{"-rate=100", "-requests=20"}},
+		{"ids of two", &stranger{}, []string{"-rate=100", "-requests=20", "-input=2"}},
+		{"tokenize", &stranger{ids: "no", tokenize: "llama", added: 1}, []string{"-rate=100", "-requests=20", "-test.count=2"}},
+		{"steps", &stranger{}, []string{"-steps=50:200ms,100:200ms", "-arrival=constant"}},
+		{"slo", &stranger{}, []string{"-rate=100", "-requests=20", "-slo=ttft=1s", "-connections=reuse"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			test.server.models = []string{"m"}
+			s := test.server.start(t)
+			o := newPlace(t).target(s.url, append([]string{"-test.bench=Serve", "-input=64", "-max-lag=1s"}, test.args...)...).wait()
+			o.clean(t, max(1, len(o.report.Results)))
+			s.fresh(t, len(o.sentBy(t)))
+		})
+	}
+}
+
 // A key, a header's value: neither is anywhere, whoever repeats it.
 func TestTargetSecrets(t *testing.T) {
 	const key, token = "sk-live-0123456789", "tok-abcdefghij"
@@ -303,7 +405,7 @@ func TestTargetSecrets(t *testing.T) {
 			}
 			return false
 		}, nil, true},
-		{"a model's name", func(w http.ResponseWriter, r *http.Request) bool {
+		{"a model's name that is the header's value", func(w http.ResponseWriter, r *http.Request) bool {
 			if r.Method == http.MethodGet {
 				fmt.Fprintf(w, `{"data":[{"id":"m-%s"}]}`, r.Header.Get("X-Auth"))
 				return true

@@ -170,7 +170,7 @@ func TestTargetOptions(t *testing.T) {
 	t.Setenv("SERVEBENCH_TEST_EMPTY", "")
 	t.Setenv("SERVEBENCH_TEST_BROKEN", "sk-one\nsk-two")
 	t.Setenv("SERVEBENCH_TEST_KEY", " sk-one\n")
-	s := (&stranger{models: []string{"m"}}).start(t)
+	s := (&stranger{models: []string{"a-model"}}).start(t)
 	for _, test := range []struct {
 		name   string
 		target Target
@@ -193,7 +193,7 @@ func TestTargetOptions(t *testing.T) {
 		{"no stream", Target{Fields: fieldsOf(`stream=false`)}, "field stream is the benchmark's own", ""},
 		{"two answers", Target{Fields: fieldsOf(`n=2`)}, "field n is the benchmark's own", ""},
 		{"tokens twice", Target{Fields: fieldsOf(`max_tokens=7`)}, "field max_tokens is the benchmark's own: what says it is -output-tokens (Cell.OutputTokens); null leaves it out", ""},
-		{"model like the key", Target{Model: "ask-one", KeyFrom: "SERVEBENCH_TEST_KEY"}, "the model's name has the API key", "sk-one"},
+		{"model like a header", Target{Header: http.Header{"X-Route": {"a-model"}}}, "the only model that it lists has the API key or a header's value in its name, which would be recorded: -model (Target.Model) names it all the same", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.target.URL == "" {
@@ -216,6 +216,23 @@ func TestTargetOptions(t *testing.T) {
 	}
 	if got := s.asked[len(s.asked)-1].header.Get("Authorization"); got != "Bearer sk-one" {
 		t.Errorf("Authorization %q, want the key without the blanks around it", got)
+	}
+}
+
+// What the user calls the model is no secret.
+func TestTargetRoutedByModel(t *testing.T) {
+	t.Parallel()
+	s := (&stranger{models: []string{"a-model"}}).start(t)
+	if err, _ := runOn(t, Target{URL: s.url, Model: "a-model", Header: http.Header{"X-Route": {"a-model"}}}, time.Minute); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLegible(t *testing.T) {
+	for text, want := range map[string]string{"uvicorn": "uvicorn", "a\x1b[2Jb\nc": "a[2Jbc", "a\xff": "a�", strings.Repeat("ä", 300): strings.Repeat("ä", 100)} {
+		if got := legible(text); got != want {
+			t.Errorf("legible(%q) = %q, want %q", text, got, want)
+		}
 	}
 }
 
