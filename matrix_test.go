@@ -241,6 +241,8 @@ var (
 	settle     = flag.Duration("settle", -1, "open loop: requests due in the first `DURATION` are kept and excluded; the default is a tenth of -duration")
 	inflight   = flag.Int("max-inflight", 0, "open loop: at most `N` requests are under way, others wait in the client; 0 means no limit")
 	maxLag     = flag.Duration("max-lag", verify.DefaultMaxLagNS, "open loop: a configuration is invalid if 1 % of its requests start later than `DURATION` after they were due")
+	tracePath  = flag.String("trace", "", "open loop: send requests when those of `FILE` came and as long as they were; CSV as the public Azure LLM inference traces")
+	traceScale = flag.Float64("trace-scale", 1, "open loop: multiply the times of -trace by `FACTOR`: 0.5 is twice as fast")
 	share      = flag.String("share", "", "open loop: be the generator `K/N` of several, each with its part of the rate and a -seed of its own")
 )
 
@@ -250,8 +252,11 @@ func init() {
 	flag.Var(&sloBounds, "slo", "open loop: a request is good if it keeps `BOUNDS`, as in ttft=500ms,tpot=50ms,e2e=3s, from when it was due")
 }
 
-// open tells whether requests are sent by a schedule.
-func openLoop() bool { return len(rateAxis) > 0 || len(rateSteps) > 0 }
+// openLoop tells whether requests are sent by a schedule.
+func openLoop() bool { return len(rateAxis) > 0 || len(rateSteps) > 0 || *tracePath != "" }
+
+// trace is what -trace names, once checkFlags has read it, else nil.
+var trace *verify.Trace
 
 // arrivals returns the loads of the last axis, by the axis's name and value.
 func arrivals() (names []string, loads []*verify.Load) {
@@ -275,6 +280,12 @@ func arrivals() (names []string, loads []*verify.Load) {
 	if *settle < 0 {
 		l.SettleNS = l.DurationNS / 10
 	}
+	if trace != nil {
+		l := load.TraceLoad(trace, strconv.FormatFloat(*traceScale, 'f', -1, 64))
+		l.MaxInflight, l.SLO, l.MaxLagNS, l.SettleNS = *inflight, sloBounds, int64(*maxLag), max(0, int64(*settle))
+		l.Kind = verify.LoadOpen
+		return []string{"trace=" + about() + l.TraceAxis()}, []*verify.Load{l}
+	}
 	add := func(l verify.Load) {
 		names, loads = append(names, "rate="+l.RateAxis()), append(loads, &l)
 	}
@@ -296,13 +307,28 @@ func checkOpenFlags() (errs []error) {
 	if !openLoop() {
 		for _, name := range []string{"arrival", "burstiness", "duration", "settle", "max-inflight", "max-lag", "share", "slo"} {
 			if set[name] {
-				wrong("-%s is for an open loop, with -rate or -steps; -conc is a closed one", name)
+				wrong("-%s is for an open loop, with -rate, -steps or -trace; -conc is a closed one", name)
 			}
+		}
+		if set["trace-scale"] {
+			wrong("-trace-scale is for -trace")
 		}
 		return errs
 	}
 	if set["conc"] {
-		wrong("-conc is for a closed loop, -rate and -steps are for an open one: choose")
+		wrong("-conc is for a closed loop, -rate, -steps and -trace are for an open one: choose")
+	}
+	if *tracePath != "" {
+		if err := readTrace(); err != nil {
+			errs = append(errs, err)
+		}
+		for _, name := range []string{"rate", "steps", "arrival", "burstiness", "duration", "requests", "input", "output-tokens", "share", "prompts"} {
+			if set[name] {
+				wrong("-%s and -trace don't go together: %s", name, besideTrace[name])
+			}
+		}
+	} else if set["trace-scale"] {
+		wrong("-trace-scale is for -trace")
 	}
 	if set["burstiness"] && *arrival != verify.ArrivalGamma {
 		wrong("-burstiness is for -arrival gamma")
@@ -328,6 +354,44 @@ func checkOpenFlags() (errs []error) {
 		}
 	}
 	return errs
+}
+
+// besideTrace says why a flag can't stand beside -trace.
+var besideTrace = map[string]string{
+	"rate":          "the trace has its own times, which -trace-scale multiplies",
+	"steps":         "the trace has its own times, which -trace-scale multiplies",
+	"arrival":       "the trace has its own times",
+	"burstiness":    "the trace has its own times",
+	"duration":      "the trace ends when it ends; take its first lines for a shorter one",
+	"requests":      "the trace has its own; take its first lines for fewer",
+	"input":         "the trace has the length of each prompt",
+	"output-tokens": "the trace has the length of each answer",
+	"share":         "split the file instead",
+	"prompts":       "a file of prompts has none for most lengths of a trace; without it they are made",
+}
+
+func readTrace() error {
+	data, err := os.ReadFile(*tracePath)
+	if err != nil {
+		return fmt.Errorf("-trace: %w", err)
+	}
+	if trace, err = verify.ReadTrace(*tracePath, data); err != nil {
+		return fmt.Errorf("-trace: %w", err)
+	}
+	if *targetURL == "" {
+		if err := trace.Within(contextLimit); err != nil {
+			return fmt.Errorf("-trace: %w", err)
+		}
+	}
+	return nil
+}
+
+// about stands before the value of an axis that isn't exact.
+func about() string {
+	if *inexactInput {
+		return verify.About
+	}
+	return ""
 }
 
 func init() {
@@ -410,7 +474,7 @@ func checkFlags() error {
 		return checkTargetFlags()
 	}
 	flag.Visit(func(f *flag.Flag) {
-		if slices.Contains(targetFlags, f.Name) || !openLoop() && slices.Contains(targetOrOpenFlags, f.Name) {
+		if slices.Contains(targetFlags, f.Name) || !openLoop() && slices.Contains(targetOrOpenFlags, f.Name) || f.Name == "seed" && *tracePath != "" {
 			errs = append(errs, fmt.Errorf("-%s is for a server that -target names; smol/serve has no use for it", f.Name))
 		}
 	})
@@ -443,7 +507,7 @@ func checkFlags() error {
 
 // checkCommonFlags checks what is said of any server.
 func checkCommonFlags() (errs []error) {
-	if openLoop() && *seed == 0 {
+	if openLoop() && *seed == 0 && *tracePath == "" {
 		*seed = load.RandomSeed()
 	}
 	errs = append(errs, checkOpenFlags()...)
@@ -510,7 +574,7 @@ func checkTargetFlags() error {
 	if *seed < 0 {
 		wrong("-seed %d, want 1 or more, or 0 for a random one", *seed)
 	}
-	if *seed != 0 && *unsalted && !openLoop() {
+	if *seed != 0 && *unsalted && (!openLoop() || *tracePath != "") {
 		wrong("-seed %d is of a salt, and -unsalted wants none", *seed)
 	}
 	return errors.Join(errs...)
@@ -601,7 +665,7 @@ func open() (*session, error) {
 			return nil, err
 		}
 		s.Run, err = load.NewRun(load.Options{
-			Dir: *evidenceDir, Source: ".", Flags: flags(), HourlyUSD: *hourlyUSD, Corpus: s.corpus, Inputs: *inputAxis, Idle: *idleLimit,
+			Dir: *evidenceDir, Source: ".", Flags: flags(), HourlyUSD: *hourlyUSD, Corpus: s.corpus, Inputs: *inputAxis, Trace: traced(), Idle: *idleLimit,
 			Target: target(),
 		})
 		return s, err
@@ -623,7 +687,7 @@ func open() (*session, error) {
 		}
 	}
 	if s.Run, err = load.NewRun(load.Options{
-		Dir: *evidenceDir, Source: ".", Flags: flags(), HourlyUSD: *hourlyUSD, Corpus: s.corpus, Idle: *idleLimit,
+		Dir: *evidenceDir, Source: ".", Flags: flags(), HourlyUSD: *hourlyUSD, Corpus: s.corpus, Trace: traced(), Idle: *idleLimit,
 	}); err != nil {
 		return nil, err
 	}
@@ -632,6 +696,14 @@ func open() (*session, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// traced returns the requests of -trace, nil if there are none.
+func traced() []verify.Due {
+	if trace == nil {
+		return nil
+	}
+	return trace.Requests
 }
 
 // buildServer compiles smol/serve. Building takes the same build flags as
@@ -677,7 +749,11 @@ func (s *session) serve(threads int) (err error) {
 	}
 	s.started++
 	args := []string{"-threads", strconv.Itoa(threads), "-model", filepath.Join("smol", "native", "v1", "model")}
-	if needed := slices.Max(*inputAxis) + *outputTokens; needed > serverContext {
+	needed := slices.Max(*inputAxis) + *outputTokens
+	if trace != nil {
+		needed = trace.Longest()
+	}
+	if needed > serverContext {
 		args = append(args, "-context", strconv.Itoa(needed))
 	}
 	p, err := load.StartServer(context.Background(), load.ServerOptions{
@@ -715,9 +791,15 @@ func (s *session) announce() {
 	} else {
 		fmt.Printf("model: %s\n", s.server.Ready.Server.Model.Describe())
 	}
-	fmt.Printf("output-tokens: %d\n", *outputTokens)
+	if trace != nil {
+		fmt.Printf("trace: %s\ntrace-scale: %v\n", trace.Describe(), *traceScale)
+	} else {
+		fmt.Printf("output-tokens: %d\n", *outputTokens)
+	}
 	if openLoop() {
-		fmt.Printf("arrival: %s\n", *arrival)
+		if trace == nil {
+			fmt.Printf("arrival: %s\n", *arrival)
+		}
 		if len(sloBounds) > 0 {
 			fmt.Printf("slo: %s\n", &sloBounds)
 		}
@@ -747,24 +829,30 @@ var knownBy = map[string]string{
 // expect estimates how long a run takes, from the figures of the README's
 // reference machine.
 func (s *session) expect() (lines int, d time.Duration) {
-	for _, threads := range *threadsAxis {
+	for _, c := range configurations() {
 		prefill, step := 2200*time.Microsecond, 26*time.Millisecond // a token
-		if threads > 1 {
+		if c.threads > 1 {
 			prefill, step = 1250*time.Microsecond, 19*time.Millisecond
 		}
-		for _, input := range *inputAxis {
-			prompts, warmups := ofLength(s.corpus, input)
-			each := time.Duration(input)*prefill + time.Duration(*outputTokens)*step
-			names, loads := arrivals()
-			for _, l := range loads {
-				d += time.Duration(passes()*len(prompts)+len(warmups)) * each
-				if due, err := l.Schedule(); err == nil { // of an open loop
-					last := time.Duration(due[len(due)-1])
-					d += time.Duration(passes()) * max(last, time.Duration(len(due))*each)
-				}
-			}
-			lines += len(names)
+		takes := func(input, output int) time.Duration {
+			return time.Duration(input)*prefill + time.Duration(output)*step
 		}
+		each := takes(c.input, *outputTokens)
+		prompts, warmups := ofLength(s.corpus, c.input)
+		d += time.Duration(len(warmups)) * each
+		pass := time.Duration(len(prompts)) * each
+		if due, err := c.load.Schedule(); err == nil { // of an open loop
+			pass = 0
+			for i := range due {
+				if trace != nil {
+					each = takes(trace.Requests[i].Input, trace.Requests[i].Output)
+				}
+				pass += each
+			}
+			pass = max(pass, time.Duration(due[len(due)-1]))
+		}
+		d += time.Duration(passes()) * pass
+		lines++
 	}
 	repeat := repetitions() * len(cpuList())
 	return lines * repeat, d * time.Duration(repeat)
@@ -834,47 +922,78 @@ func (s *session) close() (code int) {
 	return code
 }
 
-// BenchmarkServe measures the matrix. One iteration is one pass of the six
-// prompts by conc closed-loop clients, after a warmup.
+// configuration is one of those that the flags ask for.
+type configuration struct {
+	name    string // behind BenchmarkServe/
+	threads int    // 0 for a target
+	input   int    // 0 for a trace, which has many
+	load    *verify.Load
+}
+
+// configurations returns them in the order of the axes.
+func configurations() (list []configuration) {
+	threads, inputs := *threadsAxis, *inputAxis
+	if *targetURL != "" {
+		threads = ints{0}
+	}
+	if trace != nil {
+		inputs = ints{0}
+	}
+	names, loads := arrivals()
+	for _, t := range threads {
+		for _, input := range inputs {
+			for i, name := range names {
+				if input > 0 {
+					name = fmt.Sprintf("input=%s%d/%s", about(), input, name)
+				}
+				if t > 0 {
+					name = fmt.Sprintf("threads=%d/%s", t, name)
+				}
+				list = append(list, configuration{name, t, input, loads[i]})
+			}
+		}
+	}
+	return list
+}
+
+// BenchmarkServe measures the matrix. In a closed loop an iteration is one pass
+// of the six prompts by conc clients, in an open one a pass of the schedule,
+// after a warmup.
+//
+// A configuration is one call of b.Run with its whole name: -bench selects by
+// the parts between slashes all the same.
 func BenchmarkServe(b *testing.B) {
 	if run == nil {
 		b.Skip("TestMain opened no run")
 	}
 	cpus, repeat := cpuList(), repetitions()
-	if run.Header.Target != nil {
-		for _, input := range *inputAxis {
-			about := ""
-			if run.Header.Target.Prompts == verify.PromptsInexact {
-				about = verify.About
+	for _, c := range configurations() {
+		calls := 0
+		b.Run(c.name, func(b *testing.B) {
+			// testing makes the first call before it sets GOMAXPROCS to what
+			// it prints for it.
+			runtime.GOMAXPROCS(cpus[min(calls/repeat, len(cpus)-1)])
+			calls++
+			if failFast() && run.Failed() {
+				run.Unmeasured(b, errors.New("-failfast, and one before it failed"))
 			}
-			b.Run(fmt.Sprintf("input=%s%d", about, input), func(b *testing.B) {
-				benchmarkLoads(b, cpus, repeat, func(b *testing.B, arrivals *verify.Load) {
-					run.Benchmark(b, cellOf(arrivals, load.Cell{
-						Input: input, Requests: *requests, OutputTokens: *outputTokens, ExactOutput: *exactOutput,
-						MaxCached: cmp.Or(*maxCached, -1),
-					}))
-				})
-			})
-		}
-		return
-	}
-	for _, threads := range *threadsAxis {
-		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
-			for _, input := range *inputAxis {
-				prompts, warmups := ofLength(run.corpus, input)
-				b.Run(fmt.Sprintf("input=%d", input), func(b *testing.B) {
-					benchmarkLoads(b, cpus, repeat, func(b *testing.B, arrivals *verify.Load) {
-						if err := run.serve(threads); err != nil {
-							run.Unmeasured(b, err)
-						}
-						run.Benchmark(b, cellOf(arrivals, load.Cell{
-							Prompts: prompts, Warmups: warmups, OutputTokens: *outputTokens, ExactOutput: true,
-						}))
-					})
-				})
-			}
+			run.measure(b, c)
 		})
 	}
+}
+
+func (s *session) measure(b *testing.B, c configuration) {
+	cell := load.Cell{OutputTokens: *outputTokens, ExactOutput: true}
+	if s.Header.Target != nil {
+		cell.Input, cell.Requests = c.input, *requests
+		cell.ExactOutput, cell.MaxCached = *exactOutput, cmp.Or(*maxCached, -1)
+	} else {
+		if err := s.serve(c.threads); err != nil {
+			s.Unmeasured(b, err)
+		}
+		cell.Prompts, cell.Warmups = ofLength(s.corpus, c.input)
+	}
+	s.Benchmark(b, cellOf(c.load, cell))
 }
 
 // cellOf adds a load to a cell. With an SLO every failure is a miss, and no
@@ -892,24 +1011,6 @@ func cellOf(arrivals *verify.Load, cell load.Cell) load.Cell {
 		cell.MaxFailed = len(due) * passes()
 	}
 	return cell
-}
-
-// benchmarkLoads runs the last axis.
-func benchmarkLoads(b *testing.B, cpus []int, repeat int, measure func(b *testing.B, arrivals *verify.Load)) {
-	names, loads := arrivals()
-	for i, name := range names {
-		calls := 0
-		b.Run(name, func(b *testing.B) {
-			// testing makes the first call before it sets GOMAXPROCS to what
-			// it prints for it.
-			runtime.GOMAXPROCS(cpus[min(calls/repeat, len(cpus)-1)])
-			calls++
-			if failFast() && run.Failed() {
-				run.Unmeasured(b, errors.New("-failfast, and one before it failed"))
-			}
-			measure(b, loads[i])
-		})
-	}
 }
 
 // What follows tests the benchmark itself, as a user starts it: this test's

@@ -159,6 +159,11 @@ func (p *replay) planAxes(where string, plan *Plan) {
 			have = strconv.Itoa(plan.Load.Conc)
 		case "rate":
 			have = plan.Load.RateAxis()
+		case "trace":
+			have = plan.Load.TraceAxis()
+			if t := p.report.Header.Target; t != nil && t.Prompts == PromptsInexact {
+				have = About + have
+			}
 		}
 		if have != axis.Value {
 			p.problem(where, "axis %s=%s, but the record says %s", axis.Key, axis.Value, have)
@@ -204,8 +209,12 @@ func (p *replay) planPrompts(where string, plan *Plan) {
 		if !own {
 			continue
 		}
-		if prompt.Input+plan.OutputTokens > server.ContextLimit {
-			p.problem(where, "prompt %q of %d tokens and %d of output, but the server's context_limit is %d", id, prompt.Input, plan.OutputTokens, server.ContextLimit)
+		output := plan.OutputTokens
+		if i < len(plan.Load.Trace) {
+			output = plan.Load.Trace[i].Output
+		}
+		if prompt.Input+output > server.ContextLimit {
+			p.problem(where, "prompt %q of %d tokens and %d of output, but the server's context_limit is %d", id, prompt.Input, output, server.ContextLimit)
 		}
 		if prompt.IDs == nil {
 			p.problem(where, "prompt %q has no ids in the corpus, but this run's own server can be held to them", id)

@@ -273,17 +273,7 @@ func (p *replay) planLoad(where string, plan *Plan) {
 		}
 		seen[bound.Metric] = true
 	}
-	if (l.Arrival == ArrivalTrace) != (l.TraceFile != nil) || (l.TraceFile != nil) != (l.TraceScale != "") {
-		p.problem(where, "load: arrival %q, trace_file and trace_scale %q: a trace has both, and nothing else has", l.Arrival, l.TraceScale)
-	}
-	if l.TraceFile != nil {
-		if err := l.TraceFile.check(); err != nil {
-			p.problem(where, "load: trace_file: %v", err)
-		}
-		if _, err := decimal("trace_scale", l.TraceScale, 1e-6, 1e6); err != nil {
-			p.problem(where, "load: %v", err)
-		}
-	}
+	p.planTrace(where, plan)
 	if _, _, err := l.share(); err != nil {
 		p.problem(where, "load: %v", err)
 	}
@@ -385,8 +375,6 @@ func (p *replay) checkSchedule(where string, closing *Configuration) {
 				continue
 			case r.Prompt != plan.promptAt(pass, place):
 				wrong("prompt %q, want %q in its place", r.Prompt, plan.promptAt(pass, place))
-			case plan.Load.Arrival == ArrivalTrace && p.prompts[r.Prompt] != nil && p.prompts[r.Prompt].Input != plan.Load.Trace[place].Input:
-				wrong("prompt %q has %d tokens, want the trace's %d", r.Prompt, p.prompts[r.Prompt].Input, plan.Load.Trace[place].Input)
 			case r.Phase != plan.Load.PhaseAt(due[place]):
 				wrong("phase %q, want %q for what is due %d ns after the beginning", r.Phase, plan.Load.PhaseAt(due[place]), due[place])
 			case begin < 0:

@@ -336,6 +336,12 @@ func (r *Report) configValue(key, have string) string {
 		if r.Header.Target != nil {
 			return r.Header.Target.API
 		}
+	case "trace":
+		for _, c := range r.Results {
+			if file := c.Plan.Load.TraceFile; file != nil && file.describe() != have {
+				return file.describe()
+			}
+		}
 	case "output-tokens":
 		for _, c := range r.Results {
 			if want := strconv.Itoa(c.Plan.OutputTokens); want != have {

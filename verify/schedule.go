@@ -24,7 +24,7 @@ const (
 	ArrivalPoisson  = "poisson"  // gaps are exponential
 	ArrivalConstant = "constant" // request i is due i/rate after the first
 	ArrivalGamma    = "gamma"    // gaps are gamma distributed with shape Burstiness: below 1 burstier than Poisson, above 1 more regular
-	ArrivalTrace    = "trace"    // at the times of a recorded trace
+	ArrivalTrace    = "trace"    // at the times of a recorded trace, multiplied by TraceScale
 )
 
 // maxSchedule bounds the requests of one configuration.
@@ -38,17 +38,7 @@ func (l *Load) Schedule() ([]int64, error) {
 	case l.Kind != LoadOpen:
 		return nil, fmt.Errorf("load %q has no schedule", l.Kind)
 	case l.Arrival == ArrivalTrace:
-		due := make([]int64, len(l.Trace))
-		for i := range l.Trace {
-			due[i] = l.Trace[i].DueNS
-			if due[i] < 0 || i > 0 && due[i] < due[i-1] || due[i] > maxNS {
-				return nil, fmt.Errorf("trace[%d] is due at %d ns, want them to rise from 0 on", i, due[i])
-			}
-		}
-		if len(due) == 0 {
-			return nil, errors.New("a trace of no requests")
-		}
-		return due, nil
+		return l.traceSchedule()
 	case len(l.Trace) > 0:
 		return nil, fmt.Errorf("arrival %q with a trace", l.Arrival)
 	}

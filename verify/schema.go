@@ -271,9 +271,9 @@ type Step struct {
 
 // Due is one request of a trace.
 type Due struct {
-	DueNS  int64 `json:"due_ns"`
-	Input  int   `json:"input"`
-	Output int   `json:"output"`
+	DueNS  int64 `json:"due_ns"` // by the trace's own clock, after its first request
+	Input  int   `json:"input"`  // tokens
+	Output int   `json:"output"` // tokens
 }
 
 // Bound is one condition of an SLO.

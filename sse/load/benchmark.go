@@ -18,7 +18,8 @@ type Cell struct {
 	Conc int // closed-loop clients; 0 means 1, unless Open is there
 
 	// Open is how requests arrive in an open loop, in place of Conc. Kind and
-	// what has a default (MaxLagNS) are filled in.
+	// what has a default (MaxLagNS) are filled in. A trace (see TraceLoad) also
+	// says which prompts are sent and how long their answers are.
 	Open *verify.Load
 
 	OutputTokens int      // of each request; 0 means 24
@@ -89,6 +90,11 @@ func (r *Run) measure(parent context.Context, name string, cell Cell, more func(
 			return nil, nil, fmt.Errorf("load: %w", err)
 		}
 	}
+	if arrivals.Arrival == verify.ArrivalTrace {
+		if err := r.traced(&cell); err != nil {
+			return nil, nil, err
+		}
+	}
 	if cell.OutputTokens == 0 {
 		cell.OutputTokens = defaultOutputTokens
 	}
@@ -124,7 +130,7 @@ func (r *Run) measure(parent context.Context, name string, cell Cell, more func(
 	loop := &sender{plan: plan, target: r.target, done: func(request *verify.Request) { rec.records <- request }}
 	var watch *memory
 	if r.target != nil {
-		loop.client = r.target.connect(cell.OutputTokens)
+		loop.client = r.target.connect()
 		defer loop.client.Close()
 	} else {
 		loop.client = &sse.Client{BaseURL: "http://" + r.process.Ready.Addr, Model: r.process.Ready.Server.Model.ID, Clock: r.Clock, Idle: r.idle}

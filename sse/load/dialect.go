@@ -50,6 +50,7 @@ func (d *dialect) has(field string) bool { return slices.Contains(d.fields, fiel
 func (d *dialect) ask(a sse.Ask) sse.Ask {
 	a.IgnoreEOS = d.has(fieldIgnoreEOS)
 	a.TokenIDs = d.has(fieldTokenIDs)
+	a.Completion = d.has(fieldMaxCompletion)
 	if d.has(fieldMinTokens) {
 		a.MinTokens = a.OutputTokens
 	}
@@ -58,7 +59,7 @@ func (d *dialect) ask(a sse.Ask) sse.Ask {
 
 // body returns what goes into every request's body beside what sse.Client
 // puts there; the user's own fields stay as they are.
-func (d *dialect) body(user map[string]json.RawMessage, outputTokens int) map[string]json.RawMessage {
+func (d *dialect) body(user map[string]json.RawMessage) map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
 	if d.has(fieldCache) {
 		out[fieldCache] = json.RawMessage("false")
@@ -67,9 +68,6 @@ func (d *dialect) body(user map[string]json.RawMessage, outputTokens int) map[st
 		if !d.has(field) {
 			out[field] = json.RawMessage("null")
 		}
-	}
-	if d.has(fieldMaxCompletion) {
-		out[fieldMaxCompletion] = json.RawMessage(fmt.Sprint(outputTokens))
 	}
 	maps.Copy(out, user)
 	return out
@@ -90,7 +88,7 @@ func learn(ctx context.Context, client *sse.Client, ids []int32) (*dialect, erro
 	number := 0
 	try := func(d *dialect, ids []int32) *verify.Request {
 		number++
-		client.Fields = d.body(user, probeTokens)
+		client.Fields = d.body(user)
 		r := new(verify.Request)
 		client.Complete(ctx, d.ask(sse.Ask{
 			ID: fmt.Sprintf("probe.%d", number), Prompt: probeText, PromptIDs: ids, OutputTokens: probeTokens,

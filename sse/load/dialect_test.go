@@ -91,7 +91,7 @@ func TestDialect(t *testing.T) {
 				t.Errorf("%d probes, want at most %d", n, test.most)
 			}
 			// A request of a configuration.
-			client := opened.connect(5)
+			client := opened.connect()
 			defer client.Close()
 			r := new(verify.Request)
 			ask := opened.ask(&outgoing{prompt: &verify.Prompt{Text: "one two three"}}, 5)

@@ -12,10 +12,10 @@ import (
 )
 
 // connect returns the client of one configuration on t.
-func (t *Target) connect(outputTokens int) *sse.Client {
+func (t *Target) connect() *sse.Client {
 	return &sse.Client{
 		BaseURL: t.client.BaseURL, Model: t.client.Model, Clock: t.client.Clock, Idle: t.client.Idle, Chat: t.client.Chat,
-		Header: t.client.Header, Fields: t.dialect.body(t.Fields, outputTokens), Proxy: t.client.Proxy, Insecure: t.client.Insecure,
+		Header: t.client.Header, Fields: t.dialect.body(t.Fields), Proxy: t.client.Proxy, Insecure: t.client.Insecure,
 		Reuse: t.Reuse,
 	}
 }
@@ -43,15 +43,20 @@ func (r *Run) prepare(ctx context.Context, plan *verify.Plan, cell Cell) (passes
 	case cell.MaxCached > 0:
 		plan.MaxCached = cell.MaxCached
 	}
-	var prompts, warmups []string
-	for i := range r.corpus.Prompts {
-		p := &r.corpus.Prompts[i]
-		switch {
-		case p.Input != input:
-		case p.Warmup:
-			warmups = append(warmups, p.ID)
-		default:
-			prompts = append(prompts, p.ID)
+	prompts, warmups := plan.Prompts, plan.Warmups
+	if plan.Load.Arrival == verify.ArrivalTrace {
+		input = leastInput(plan.Load.Trace)
+	} else {
+		prompts, warmups = nil, nil
+		for i := range r.corpus.Prompts {
+			p := &r.corpus.Prompts[i]
+			switch {
+			case p.Input != input:
+			case p.Warmup:
+				warmups = append(warmups, p.ID)
+			default:
+				prompts = append(prompts, p.ID)
+			}
 		}
 	}
 	if len(prompts) == 0 {

@@ -92,9 +92,13 @@ func hasIDs(corpus *verify.Corpus, inputs []int) bool {
 }
 
 // corpusOf collects the prompts of base of each length, and has those made
-// that it lacks.
-func corpusOf(base *verify.Corpus, inputs []int, make func(n, which int) verify.Prompt) *verify.Corpus {
+// that it lacks. For a trace, which isn't nil then, a prompt of each of its
+// lengths is made.
+func corpusOf(base *verify.Corpus, trace []verify.Due, inputs []int, make func(n, which int) verify.Prompt) *verify.Corpus {
 	var prompts []verify.Prompt
+	if trace != nil {
+		return seal(tracePrompts(trace, make))
+	}
 	for _, n := range inputs {
 		have := 0
 		if base != nil {
@@ -122,8 +126,8 @@ func corpusOf(base *verify.Corpus, inputs []int, make func(n, which int) verify.
 
 // textCorpus has texts alone: what ids they have with the target's tokenizer
 // isn't known.
-func textCorpus(base *verify.Corpus, inputs []int) *verify.Corpus {
-	c := corpusOf(base, inputs, func(n, which int) verify.Prompt { return verify.Prompt{Text: textOf(n, which)} })
+func textCorpus(base *verify.Corpus, trace []verify.Due, inputs []int) *verify.Corpus {
+	c := corpusOf(base, trace, inputs, func(n, which int) verify.Prompt { return verify.Prompt{Text: textOf(n, which)} })
 	for i := range c.Prompts {
 		c.Prompts[i].IDs = nil
 	}
@@ -132,11 +136,14 @@ func textCorpus(base *verify.Corpus, inputs []int) *verify.Corpus {
 
 // idCorpus has prompts of ids of each length, and all that base has besides:
 // salts are drawn from the ids of a corpus.
-func idCorpus(base *verify.Corpus, inputs []int) (*verify.Corpus, error) {
+func idCorpus(base *verify.Corpus, trace []verify.Due, inputs []int) (*verify.Corpus, error) {
 	if _, ok := idPrompt(base, 1, 0); !ok {
 		return nil, errors.New("load: the corpus has no ids")
 	}
-	c := corpusOf(base, inputs, func(n, which int) verify.Prompt {
+	if trace != nil {
+		inputs = nil
+	}
+	c := corpusOf(base, trace, inputs, func(n, which int) verify.Prompt {
 		ids, _ := idPrompt(base, n, which)
 		return verify.Prompt{IDs: ids}
 	})

@@ -157,7 +157,7 @@ func TestFitError(t *testing.T) {
 func TestIDPrompt(t *testing.T) {
 	corpus := matrixCorpus(t)
 	for _, n := range []int{1, 2, 16, 64, 511, 4096} {
-		c, err := idCorpus(corpus, []int{n})
+		c, err := idCorpus(corpus, nil, []int{n})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +187,7 @@ func TestIDPrompt(t *testing.T) {
 			t.Errorf("%d prompts and %d warmups of %d tokens, want 6 and 1", measured, warmups, n)
 		}
 	}
-	if _, err := idCorpus(nil, []int{64}); err == nil {
+	if _, err := idCorpus(nil, nil, []int{64}); err == nil {
 		t.Error("ids of no corpus")
 	}
 	if ids := probeIDs(nil); ids != nil {

@@ -46,6 +46,7 @@ type Options struct {
 	HourlyUSD float64        // an assumption; 0 for none
 	Corpus    *verify.Corpus // of all prompts; for a target those to make its prompts from, nil for none
 	Inputs    []int          // for a target: lengths of prompts that will be asked for; nil means 64
+	Trace     []verify.Due   // prompts of its lengths are made, of Corpus's ids for a server that is started here, in place of Inputs
 	Target    *Target        // the server, if it is started elsewhere
 	Idle      time.Duration  // how long a server may be silent within an answer; 0 means sse.DefaultIdle
 }
@@ -68,6 +69,7 @@ func NewRun(o Options) (*Run, error) {
 	var about *verify.Target
 	if o.Target != nil {
 		target := *o.Target
+		target.trace = o.Trace
 		r.target = &target
 		if o.Inputs == nil {
 			o.Inputs = []int{defaultInput}
@@ -77,6 +79,12 @@ func NewRun(o Options) (*Run, error) {
 			return nil, err
 		}
 		o.Corpus, r.corpus, about = corpus, corpus, r.target.evidence
+	} else if o.Trace != nil {
+		corpus, err := idCorpus(o.Corpus, o.Trace, nil)
+		if err != nil {
+			return nil, err
+		}
+		o.Corpus, r.corpus = corpus, corpus
 	}
 	started := time.Now()
 	var unique [4]byte

@@ -50,8 +50,9 @@ type Target struct {
 	tokenizer *sse.Tokenizer
 	evidence  *verify.Target
 	pool      []int32
-	used      map[int]int // prompts of each length that were sent, where each is sent once
-	warmed    map[int]int // the same of warmups
+	trace     []verify.Due // that will be replayed, nil for none
+	used      map[int]int  // prompts of each length that were sent, where each is sent once
+	warmed    map[int]int  // the same of warmups
 	sent      map[[sha256.Size]byte]bool
 }
 
@@ -335,19 +336,22 @@ func (t *Target) hideAll(r *verify.Request) {
 // first.
 func (t *Target) choosePrompts(ctx context.Context, inputs []int, base *verify.Corpus) (*verify.Corpus, error) {
 	var noTokenizer error
+	if t.trace != nil && t.OwnPrompts {
+		return nil, errors.New("load: a file of prompts (-prompts, Target.OwnPrompts) can't serve a trace, which needs a prompt of each of its lengths: leave it out, and they are made")
+	}
 	switch {
 	case t.InexactInput:
 		t.evidence.Prompts = verify.PromptsInexact
 		if t.OwnPrompts {
 			return base, hasTexts(base, inputs)
 		}
-		return textCorpus(base, inputs), nil
+		return textCorpus(base, t.trace, inputs), nil
 	case t.dialect.ids && (!t.OwnPrompts || hasIDs(base, inputs)):
 		t.evidence.Prompts = verify.PromptsIDs
 		if t.OwnPrompts {
 			return base, nil
 		}
-		return idCorpus(base, inputs)
+		return idCorpus(base, t.trace, inputs)
 	case t.OwnPrompts:
 		t.evidence.Prompts = verify.PromptsFile
 		return base, hasTexts(base, inputs)
@@ -359,7 +363,7 @@ func (t *Target) choosePrompts(ctx context.Context, inputs []int, base *verify.C
 		return nil, fmt.Errorf("load: the length of a prompt can't be proven, for the target neither takes ids nor counts tokens (%w). Make prompts for its tokenizer with go run ./smol/prompts and name them with -prompts, or measure with -inexact-input (Target.InexactInput)", noTokenizer)
 	}
 	t.evidence.Prompts = verify.PromptsTokenize
-	corpus := textCorpus(base, inputs)
+	corpus := textCorpus(base, t.trace, inputs)
 	if !t.Unsalted {
 		return corpus, nil
 	}

@@ -25,6 +25,7 @@ var (
 	corpusPath = flag.String("corpus", "", "")
 	threads    = flag.Int("threads", 1, "")
 	_          = flag.String("model", "", "")
+	hold       = flag.Int("context", 2048, "")
 	listen     = flag.String("listen", "127.0.0.1:0", "")
 	readyFD    = flag.Int("ready-fd", 0, "")
 	logPath    = flag.String("log", "", "")
@@ -171,5 +172,5 @@ func (g *generator) Step(id int32) (int32, error) {
 }
 
 func (g *generator) Limits() sse.Limits {
-	return sse.Limits{Context: 8192, Vocabulary: 49152, EOS: 2}
+	return sse.Limits{Context: *hold, Vocabulary: 49152, EOS: 2}
 }
