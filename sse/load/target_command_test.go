@@ -654,45 +654,72 @@ func TestTargetConnections(t *testing.T) {
 			t.Errorf("%d connections for 19 requests, %d recorded as kept, want 19 and 0", accepted, reused)
 		}
 	})
-	t.Run("it closes without a word, later", func(t *testing.T) {
-		t.Parallel()
-		s := &stranger{}
-		var seen sync.Map // of connections
-		s.before = func(w http.ResponseWriter, r *http.Request) bool {
-			if _, again := seen.LoadOrStore(r.RemoteAddr, true); !again || r.Method != http.MethodPost {
-				return false
+	for _, proxied := range []bool{false, true} {
+		t.Run(fmt.Sprintf("it closes without a word, later; through a proxy: %t", proxied), func(t *testing.T) {
+			t.Parallel()
+			s := &stranger{models: []string{"m"}}
+			var mu sync.Mutex
+			seen := map[string]bool{} // connections
+			got := map[string]int{}   // requests, by their ids
+			hangUp := func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method != http.MethodPost {
+					return false
+				}
+				mu.Lock()
+				again := seen[r.RemoteAddr]
+				seen[r.RemoteAddr] = true
+				got[r.Header.Get("X-Request-Id")]++
+				mu.Unlock()
+				if !again {
+					return false
+				}
+				// The second request on a connection: it is read, and there
+				// is nothing but the end.
+				io.Copy(io.Discard, r.Body)
+				if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
+					conn.Close()
+				}
+				return true
 			}
-			// The second request on a connection: it is read, and there is
-			// nothing but the end.
-			body, _ := io.ReadAll(r.Body)
-			_ = body
-			s.mu.Lock()
-			s.asked = append(s.asked, askedFor{id: r.Header.Get("X-Request-Id"), prompt: string(body)})
-			s.mu.Unlock()
-			if conn, _, err := w.(http.Hijacker).Hijack(); err == nil {
-				conn.Close()
+			p := newPlace(t)
+			var url string
+			if proxied {
+				s.start(t)
+				through := &throughProxy{to: s.Listener.Addr().String()}
+				server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if !hangUp(w, r) {
+						through.ServeHTTP(w, r)
+					}
+				}))
+				t.Cleanup(server.Close)
+				p.env = append(p.env, "HTTP_PROXY="+server.URL, "http_proxy=", "NO_PROXY=", "no_proxy=")
+				url = "http://llm.example"
+			} else {
+				s.before = hangUp
+				s.start(t)
+				url = s.url
 			}
-			return true
-		}
-		s.models = []string{"m"}
-		s.start(t)
-		o := newPlace(t).target(s.url, "-connections=reuse", "-test.benchtime=3x").wait()
-		o.invalid(t, "failed: stream: EOF")
-		got := map[string]int{}
-		for _, a := range s.requests() {
-			if got[a.id]++; got[a.id] > 1 {
-				t.Errorf("request %s was sent %d times", a.id, got[a.id])
+			o := p.target(url, "-connections=reuse", "-test.benchtime=3x").wait()
+			o.invalid(t, "failed: stream: ")
+			mu.Lock()
+			defer mu.Unlock()
+			failed := 0
+			for id, r := range o.sentBy(t) {
+				if got[id] != 1 {
+					t.Errorf("request %s was sent %d times", id, got[id])
+				}
+				if r.Failure != nil != r.Reused {
+					t.Errorf("request %s: reused %t, failure %v", id, r.Reused, r.Failure)
+				}
+				if r.Reused {
+					failed++
+				}
 			}
-		}
-		for id, r := range o.sentBy(t) {
-			if got[id] != 1 {
-				t.Errorf("request %s is recorded, but was sent %d times", id, got[id])
+			if failed == 0 {
+				t.Error("no connection was used again")
 			}
-			if r.Failure != nil != r.Reused {
-				t.Errorf("request %s: reused %t, failure %v", id, r.Reused, r.Failure)
-			}
-		}
-	})
+		})
+	}
 }
 
 // throughProxy is an HTTP proxy that leads everywhere to one server.
