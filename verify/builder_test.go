@@ -124,6 +124,9 @@ func (f *file) recompute(config int) {
 	if f.header().Target != nil {
 		sum.Foreign = f.plan(config)
 	}
+	if f.plan(config).Load.Kind == LoadOpen {
+		sum.Open = f.plan(config)
+	}
 	served := map[string]*Served{}
 	each(f, func(s *Served) {
 		if s.Config == config {

@@ -359,14 +359,7 @@ func (p *replay) checkConserved(where string, closing *Configuration) {
 		p.problem(where, "passes %d, want at least 1", closing.Passes)
 		return
 	}
-	if p.cell.plan.Load.Kind == LoadOpen { // see checkSchedule; the warmup is as in a closed loop
-		for i, r := range p.cell.requests {
-			if r.Phase != PhaseWarmup && r.Pass >= closing.Passes {
-				p.problemAt(p.cell.lines[i], "request "+r.ID, "pass %d, want below the %d of its configuration", r.Pass, closing.Passes)
-			}
-		}
-		return
-	}
+	open := p.cell.plan.Load.Kind == LoadOpen // then checkSchedule looks at all but the warmup
 	type turn struct {
 		pass   int // -1 for the warmup
 		prompt string
@@ -394,6 +387,9 @@ func (p *replay) checkConserved(where string, closing *Configuration) {
 		} else if r.Pass >= closing.Passes {
 			p.problemAt(p.cell.lines[i], "request "+r.ID, "pass %d, want below the %d of its configuration", r.Pass, closing.Passes)
 		}
+		if open && t.pass >= 0 {
+			continue
+		}
 		if sent[t]++; sent[t] == max(want(t), 1)+1 {
 			p.problemAt(p.cell.lines[i], "request "+r.ID, "prompt %q was sent before in %s", r.Prompt, passName(t.pass))
 		}
@@ -401,7 +397,11 @@ func (p *replay) checkConserved(where string, closing *Configuration) {
 	if !closing.Valid {
 		return
 	}
-	for pass := -1; pass < closing.Passes; pass++ {
+	passes := closing.Passes
+	if open {
+		passes = 0
+	}
+	for pass := -1; pass < passes; pass++ {
 		prompts := p.cell.plan.pass(pass)
 		if len(prompts) == 0 && pass >= 0 {
 			p.problem(where, "the plan has no prompts for %s", passName(pass))
@@ -658,6 +658,7 @@ func (s *Spans) fields() []spanField {
 		{"slot_ns", s.SlotNS},
 		{"tokens", s.Tokens},
 		{"delivery_ns", s.DeliveryNS},
+		{"wait_ns", s.WaitNS},
 	}
 }
 

@@ -271,6 +271,7 @@ func (s *Summary) addSpans(r *Request) {
 	sum := s.spans(r)
 	sum.Requests++
 	sum.DelayNS += between(r.ScheduledNS, r.StartNS)
+	sum.WaitNS += between(r.ScheduledNS, r.AdmittedNS)
 	sum.ConnectNS += between(r.StartNS, r.ConnectedNS)
 	sum.SendNS += between(r.ConnectedNS, r.SentNS)
 	sum.HeadersNS += between(r.StartNS, r.HeadersNS)
@@ -381,17 +382,18 @@ func (s *Summary) Metrics(peakBytes int64, hourlyUSD float64) []Metric {
 		h, ok = Percentile(s.gaps, 50)
 		add(UnitGap50, float64(h)/1e8, ok)
 	}
-	h, ok := Percentile(s.e2e, 95)
+	ttft, e2e := s.ttft, s.e2e
+	h, ok := Percentile(e2e, 95)
 	if s.Open != nil {
 		add(UnitFailed, float64(s.Failed), s.Open.MaxFailed > 0)
 		add(UnitE2ESent95, float64(h)/1e11, ok)
-		h, ok = Percentile(s.ttft, 50)
+		h, ok = Percentile(ttft, 50)
 		add(UnitTTFTSent50, float64(h)/1e11, ok)
-		h, ok = Percentile(s.ttft, 95)
+		h, ok = Percentile(ttft, 95)
 		add(UnitTTFTSent95, float64(h)/1e11, ok)
 		s.open.metrics(add, s.Open, s.EndNS)
-		s.ttft, s.e2e = s.open.ttft, s.open.e2e
-		h, ok = Percentile(s.e2e, 95)
+		ttft, e2e = s.open.ttft, s.open.e2e
+		h, ok = Percentile(e2e, 95)
 	} else if s.Foreign != nil {
 		add(UnitFailed, float64(s.Failed), s.Foreign.MaxFailed > 0)
 	}
@@ -400,7 +402,7 @@ func (s *Summary) Metrics(peakBytes int64, hourlyUSD float64) []Metric {
 	add(UnitThroughput, float64(s.Tokens*1e9)/float64(duration), counted)
 	tpot, ok := PercentileFloat(s.tpot, 50)
 	add(UnitTPOT50, tpot/1e6, ok && s.unknown == 0)
-	h, ok = Percentile(s.ttft, 50)
+	h, ok = Percentile(ttft, 50)
 	add(UnitTTFT50, float64(h)/1e11, ok)
 	price := float64(hourlyUSD * float64(duration))
 	add(UnitCost, price/float64(s.Tokens*3_600_000), counted && hourlyUSD > 0)

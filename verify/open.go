@@ -3,6 +3,7 @@ package verify
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -89,11 +90,9 @@ func PercentileFloor(percent int) int {
 // open is what a Summary gathers of an open loop.
 type open struct {
 	Open
-	ttft, e2e   []int64 // from due
-	lags        []int64
-	edges       []edge
-	good        int
-	lastArrival int64
+	ttft, e2e []int64 // from due
+	lags      []int64
+	edges     []edge
 }
 
 type edge struct {
@@ -101,14 +100,15 @@ type edge struct {
 	delta int
 }
 
-// due is the moment from which an open loop counts: the request's own due
-// time. Where it was admitted later, that wait is part of the latency.
+// addOpen takes a request of an open loop. What counts there is the moment in
+// which it was due: where it was admitted later, that wait is part of its
+// latency.
 func (s *Summary) addOpen(r *Request) {
 	o := &s.open
 	if r.Phase == PhaseWarmup {
 		return
 	}
-	sent := r.Failure == nil || r.Failure.Class != FailUnsent
+	sent := !r.unsent()
 	if sent {
 		o.edges = append(o.edges, edge{r.StartNS, 1}, edge{r.EndNS, -1})
 	}
@@ -236,9 +236,13 @@ func (o *Open) Missed(l *Load) string {
 	offered, ok1 := rate(o.Due, o.FirstDueNS, o.LastDueNS)
 	achieved, ok2 := rate(o.Sent, o.FirstStartNS, o.LastStartNS)
 	switch {
+	case o.Due == 0:
+		return "no request was due after the settling: none is measured"
+	case o.Unsent > 0:
+		return fmt.Sprintf("%d of %d requests that were due were not sent", o.Unsent, o.Due)
 	case o.LagP99NS > l.MaxLagNS:
 		return fmt.Sprintf("the generator lagged: 99 %% of its requests started within %.3f ms of when they were due, the bound is %.3f ms", float64(o.LagP99NS)/1e6, float64(l.MaxLagNS)/1e6)
-	case l.MaxInflight == 0 && ok1 && ok2 && achieved*100 < offered*leastAchieved:
+	case l.MaxInflight == 0 && ok1 && (!ok2 || achieved*100 < offered*leastAchieved):
 		return fmt.Sprintf("the rate wasn't kept: %.4g requests a second of %.4g were sent, less than %d %%", achieved, offered, leastAchieved)
 	}
 	return ""
@@ -260,8 +264,10 @@ func (p *replay) planLoad(where string, plan *Plan) {
 		p.problem(where, "load %q with conc %d, want %q with at least 1, or %q with 0", l.Kind, l.Conc, LoadClosed, LoadOpen)
 		return
 	}
-	if _, err := l.Schedule(); err != nil {
+	if due, err := l.Schedule(); err != nil {
 		p.problem(where, "load: %v", err)
+	} else if last := due[len(due)-1]; last < l.SettleNS {
+		p.problem(where, "load: settle_ns %d, but the last request is due %d ns after the beginning: none is measured", l.SettleNS, last)
 	}
 	if l.Seed < 0 || l.MaxInflight < 0 || l.SettleNS < 0 || l.MaxLagNS < 1 || l.MaxLagNS > mostMaxLagNS {
 		p.problem(where, "load: seed %d, max_inflight %d, settle_ns %d, want 0 or more; max_lag_ns %d, want 1 to %d", l.Seed, l.MaxInflight, l.SettleNS, l.MaxLagNS, int64(mostMaxLagNS))
@@ -352,38 +358,52 @@ func (p *replay) checkSchedule(where string, closing *Configuration) {
 	}
 	// Passes are looked at one by one, for a wrong number of them may be any.
 	byPass := map[int][]int{}
+	least := plan.PlannedNS // what a pass begins after
 	for i, r := range p.cell.requests {
 		if r.Phase != PhaseWarmup {
 			byPass[r.Pass] = append(byPass[r.Pass], i)
+		} else {
+			least = max(least, r.EndNS)
 		}
 	}
-	for pass, list := range byPass {
+	for _, pass := range slices.Sorted(maps.Keys(byPass)) {
+		if len(p.report.Problems) >= maxProblems {
+			return
+		}
 		due, err := plan.Load.PassSchedule(pass)
 		if err != nil {
 			p.problem(where, "load: %v", err)
 			return
 		}
-		begin := int64(-1)
+		var begin int64 // of the pass, by the first of its records
+		known := false
+		last := least
 		seen := make([]bool, len(due))
-		for _, i := range list {
+		for _, i := range byPass[pass] {
 			r := p.cell.requests[i]
 			wrong := func(format string, args ...any) { p.problemAt(p.cell.lines[i], "request "+r.ID, format, args...) }
+			last = max(last, r.EndNS)
 			place := r.place()
-			switch {
-			case place < 0 || place >= len(due):
+			if place < 0 || place >= len(due) {
 				wrong("the plan has no such place: %d requests are due in a pass", len(due))
 				continue
+			}
+			if !known {
+				begin, known = r.ScheduledNS-due[place], true
+			}
+			switch {
 			case r.Prompt != plan.promptAt(pass, place):
 				wrong("prompt %q, want %q in its place", r.Prompt, plan.promptAt(pass, place))
 			case r.Phase != plan.Load.PhaseAt(due[place]):
 				wrong("phase %q, want %q for what is due %d ns after the beginning", r.Phase, plan.Load.PhaseAt(due[place]), due[place])
-			case begin < 0:
-				begin = r.ScheduledNS - due[place]
+			case begin < least:
+				wrong("scheduled_ns %d is %d ns after the beginning by the plan, but %s can't have begun before %d", r.ScheduledNS, due[place], passName(pass), least)
 			case r.ScheduledNS != begin+due[place]:
 				wrong("scheduled_ns %d, but by the plan and the other requests it was due at %d", r.ScheduledNS, begin+due[place])
 			}
 			seen[place] = true
 		}
+		least = last
 		if missing := slices.Index(seen, false); missing >= 0 && closing.Valid {
 			p.problem(where, "request %s was due, and no record says what became of it", RequestID(plan.Config, plan.Load.PhaseAt(due[missing]), pass, missing))
 		}
@@ -398,13 +418,59 @@ func (p *replay) checkSchedule(where string, closing *Configuration) {
 	}
 }
 
-// checkInflight: no more are under way than the plan lets.
+// checkInflight: no more are under way than the plan lets, and who waits for
+// that is let go in the order of the schedule, when another has ended.
 func (p *replay) checkInflight(where string, closing *Configuration) {
 	most := p.cell.plan.Load.MaxInflight
-	if closing.Open != nil && most > 0 && closing.Open.MostInflight > most {
+	if closing.Open == nil || most == 0 {
+		return
+	}
+	if closing.Open.MostInflight > most {
 		p.problem(where, "%d requests were under way at once, max_inflight is %d", closing.Open.MostInflight, most)
+		return
+	}
+	type sent struct {
+		*Request
+		place, line int
+	}
+	byPass := map[int][]sent{}
+	for i, r := range p.cell.requests {
+		if r.Phase != PhaseWarmup && !r.unsent() {
+			byPass[r.Pass] = append(byPass[r.Pass], sent{r, r.place(), p.cell.lines[i]})
+		}
+	}
+	for _, pass := range slices.Sorted(maps.Keys(byPass)) {
+		list := byPass[pass]
+		slices.SortFunc(list, func(a, b sent) int { return a.place - b.place })
+		ends := make([]int64, len(list))
+		for i, r := range list {
+			ends[i] = r.EndNS
+		}
+		slices.Sort(ends)
+		waited := 0
+		var last sent // to be let go
+		for i, r := range list {
+			wrong := func(format string, args ...any) { p.problemAt(r.line, "request "+r.ID, format, args...) }
+			if last.Request != nil && r.StartNS < last.AdmittedNS {
+				wrong("start_ns %d lies before request %s, which was due before it, was admitted, %d", r.StartNS, last.ID, last.AdmittedNS)
+			}
+			if r.AdmittedNS == 0 {
+				continue
+			}
+			switch {
+			case i < most:
+				wrong("admitted_ns %d, but it had no need to wait: %d were due before it, max_inflight is %d", r.AdmittedNS, i, most)
+			case r.AdmittedNS < ends[waited]:
+				wrong("admitted_ns %d as number %d of those that waited, but so many had not ended before %d", r.AdmittedNS, waited+1, ends[waited])
+			}
+			waited++
+			last = r
+		}
 	}
 }
+
+// unsent says whether a request never left an open loop.
+func (r *Request) unsent() bool { return r.Failure != nil && r.Failure.Class == FailUnsent }
 
 func (o *Open) text() string {
 	if o == nil {

@@ -122,12 +122,8 @@ func (r *Request) checkOrder(plan *Plan) error {
 	if r.StartNS < 1 {
 		return fmt.Errorf("start_ns %d, want above 0", r.StartNS)
 	}
-	if r.Failure != nil && r.Failure.Class == FailUnsent {
-		// It may have been given up before it was due.
-		if r.EndNS != r.StartNS || r.AdmittedNS != 0 || r.ConnectedNS != 0 || r.SentNS != 0 || r.HeadersNS != 0 || len(r.EventNS) > 0 {
-			return fmt.Errorf("it was never sent, yet start_ns %d and end_ns %d differ, or it has other stamps", r.StartNS, r.EndNS)
-		}
-		return nil
+	if r.unsent() {
+		return r.checkUnsent(plan)
 	}
 	if r.HeadersNS == 0 && len(r.EventNS) > 0 {
 		return fmt.Errorf("%d events without headers_ns", len(r.EventNS))
@@ -146,8 +142,8 @@ func (r *Request) checkOrder(plan *Plan) error {
 	if err := step("admitted_ns", r.AdmittedNS); err != nil {
 		return err
 	}
-	if r.AdmittedNS != 0 && plan.Load.MaxInflight == 0 {
-		return fmt.Errorf("admitted_ns %d without a max_inflight", r.AdmittedNS)
+	if r.AdmittedNS != 0 && (plan.Load.MaxInflight == 0 || r.Phase == PhaseWarmup) {
+		return fmt.Errorf("admitted_ns %d in phase %q with max_inflight %d, want none", r.AdmittedNS, r.Phase, plan.Load.MaxInflight)
 	}
 	if err := step("start_ns", r.StartNS); err != nil {
 		return err
@@ -177,6 +173,22 @@ func (r *Request) checkOrder(plan *Plan) error {
 	return nil
 }
 
+// checkUnsent: a request that an open loop gave up has the moment in which it
+// did, which may lie before it was due, and nothing else.
+func (r *Request) checkUnsent(plan *Plan) error {
+	switch {
+	case plan.Load.Kind != LoadOpen || r.Phase == PhaseWarmup:
+		return fmt.Errorf("failure.class %q in phase %q of a load %q: only an open loop gives up", r.Failure.Class, r.Phase, plan.Load.Kind)
+	case r.StartNS < plan.PlannedNS || r.EndNS != r.StartNS:
+		return fmt.Errorf("it was never sent, yet start_ns %d, end_ns %d, want one moment from the plan's %d on", r.StartNS, r.EndNS, plan.PlannedNS)
+	case r.AdmittedNS != 0 || r.ConnectedNS != 0 || r.SentNS != 0 || r.HeadersNS != 0 || len(r.EventNS) > 0:
+		return fmt.Errorf("it was never sent, yet admitted_ns %d, connected_ns %d, sent_ns %d, headers_ns %d, %d events", r.AdmittedNS, r.ConnectedNS, r.SentNS, r.HeadersNS, len(r.EventNS))
+	case r.Status != 0 || r.Finish != "" || r.Usage != nil || r.Reused || r.PromptIDs != nil || r.Text != "" || r.Reasoning != "":
+		return fmt.Errorf("it was never sent, yet it has something of an answer")
+	}
+	return nil
+}
+
 // checkFailure holds the class of a failure against what was seen.
 func (r *Request) checkFailure() error {
 	_, token := r.FirstTokenNS()
@@ -190,8 +202,7 @@ func (r *Request) checkFailure() error {
 		ok = strings.ContainsRune(r.EventKinds, EventError)
 	case FailEmpty:
 		ok = !token
-	case FailUnsent:
-		ok = r.ConnectedNS == 0 && r.SentNS == 0 && len(r.EventNS) == 0
+	case FailUnsent: // see checkUnsent
 	case FailWrite, FailReply, FailStream, FailStall, FailShort, FailPrompt, FailUsage, FailCanceled:
 	default:
 		return fmt.Errorf("failure.class %q is unknown", r.Failure.Class)

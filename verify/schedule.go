@@ -75,9 +75,9 @@ func (l *Load) Schedule() ([]int64, error) {
 			case ArrivalConstant:
 				at = begin + int64(float64(float64(n)*mean))
 			case ArrivalPoisson:
-				at += int64(float64(exponential(rng) * mean))
+				at += gap(float64(exponential(rng) * mean))
 			case ArrivalGamma:
-				at += int64(float64(float64(gamma(rng, shape)/shape) * mean))
+				at += gap(float64(float64(gamma(rng, shape)/shape) * mean))
 			default:
 				return nil, fmt.Errorf("arrival %q, want %q, %q, %q or %q", l.Arrival, ArrivalPoisson, ArrivalConstant, ArrivalGamma, ArrivalTrace)
 			}
@@ -89,13 +89,20 @@ func (l *Load) Schedule() ([]int64, error) {
 			}
 			due = append(due, at)
 		}
-		begin += step.DurationNS
+		if begin += step.DurationNS; begin > maxNS {
+			return nil, fmt.Errorf("steps of more than 2^55 ns together")
+		}
 	}
 	if len(due) == 0 {
 		return nil, errors.New("no request is due within the duration")
 	}
 	return due, nil
 }
+
+// gap is a time between two requests in whole ns. One that no schedule can
+// have stays in the range of the type, where its conversion is the same on
+// every machine.
+func gap(ns float64) int64 { return int64(min(ns, 2*maxNS)) }
 
 // decimal reads a positive decimal number as people write it, 0.5 say, and
 // wants it in its shortest form, for it names an axis.

@@ -436,6 +436,8 @@ type Spans struct {
 	SlotNS     int64 `json:"slot_ns"`     // slot to release
 	Tokens     int64 `json:"tokens"`      // that both witnesses have
 	DeliveryNS int64 `json:"delivery_ns"` // token known to the server to its arrival at the client, over those tokens
+
+	WaitNS int64 `json:"wait_ns,omitempty"` // of an open loop: scheduled to admitted
 }
 
 // Sampled sums up the samples of the server's resident set.

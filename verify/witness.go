@@ -72,6 +72,8 @@ func (p *replay) checkWitnesses(_ string, closing *Configuration) {
 		s := c.servedByID[r.ID]
 		var err error
 		switch {
+		case s != nil && r.unsent():
+			err = fmt.Errorf("it was never sent, yet the server has a record of it")
 		case s != nil:
 			if err = compareWitnesses(r, s, slack); err == nil && slices.Equal(s.PromptIDs, p.prompts[r.Prompt].IDs) {
 				err = p.checkAnswer(r, s.TokenIDs, nil) // a failed one's too

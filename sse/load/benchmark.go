@@ -86,8 +86,10 @@ func (r *Run) measure(parent context.Context, name string, cell Cell, more func(
 		if arrivals.MaxLagNS == 0 {
 			arrivals.MaxLagNS = verify.DefaultMaxLagNS
 		}
-		if _, err := arrivals.Schedule(); err != nil {
+		if due, err := arrivals.Schedule(); err != nil {
 			return nil, nil, fmt.Errorf("load: %w", err)
+		} else if last := time.Duration(due[len(due)-1]); last < time.Duration(arrivals.SettleNS) {
+			return nil, nil, fmt.Errorf("load: the last request is due after %v, but none is measured before %v (Load.SettleNS)", last, time.Duration(arrivals.SettleNS))
 		}
 	}
 	if arrivals.Arrival == verify.ArrivalTrace {

@@ -14,10 +14,17 @@ import (
 // stands in the evidence.
 type openLoop struct {
 	*sender
+	pacer pacer // nil for the system's best
 
 	mu       sync.Mutex
 	inflight int
-	waiting  []func() // due, but beyond MaxInflight; first in, first out
+	waiting  []*arrival // due, but beyond MaxInflight; first in, first out
+}
+
+// arrival is a request that is due.
+type arrival struct {
+	record   *verify.Request
+	outgoing *outgoing
 }
 
 var errGivenUp = errors.New("load: it was due, but the run was called off before it was sent")
@@ -26,78 +33,82 @@ var errGivenUp = errors.New("load: it was due, but the run was called off before
 // and returns when all have ended. With ctx done the rest is recorded as
 // unsent.
 func (o *openLoop) run(ctx context.Context, pass int, due []int64, prompts []outgoing) {
-	// All that can be made before the first is due.
-	requests := make([]*verify.Request, len(due))
-	for i := range due {
-		p := &prompts[i]
-		requests[i] = o.request(o.plan.Load.PhaseAt(due[i]), pass, i, p)
-		if i < len(o.plan.Load.Trace) {
-			requests[i].OutputTokens = o.plan.Load.Trace[i].Output
-		}
+	p := o.pacer
+	if p == nil {
+		p = newPacer()
+		defer p.close()
 	}
+	next := o.arrival(pass, 0, due, prompts)
 	var all sync.WaitGroup
 	base := time.Now()
 	begin := o.client.Clock.Stamp(base)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for i, r := range requests {
-		r.ScheduledNS = begin + due[i]
-		if wait := time.Until(base.Add(time.Duration(due[i]))); wait > 0 && ctx.Err() == nil {
-			timer.Reset(wait)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-			}
-		}
+	for i := range due {
+		a := next
+		a.record.ScheduledNS = begin + due[i]
+		p.until(ctx, base.Add(time.Duration(due[i])))
 		if ctx.Err() != nil {
-			o.giveUp(r)
-			continue
+			o.giveUp(a.record)
+		} else if o.admit(a) {
+			all.Go(func() { o.serve(ctx, a) })
 		}
-		all.Add(1)
-		o.admit(func(waited bool) {
-			go func() {
-				defer all.Done()
-				defer o.release()
-				if waited {
-					r.AdmittedNS = o.client.Clock.Now()
-				}
-				if ctx.Err() != nil {
-					r.AdmittedNS = 0
-					o.giveUp(r)
-					return
-				}
-				o.send(ctx, &prompts[i], r)
-			}()
-		})
+		// All that can be made of the next one before it is due.
+		next = o.arrival(pass, i+1, due, prompts)
 	}
 	all.Wait()
 }
 
-// admit starts a request, or has it wait for another's end.
-func (o *openLoop) admit(start func(waited bool)) {
-	o.mu.Lock()
-	if most := o.plan.Load.MaxInflight; most > 0 && o.inflight >= most {
-		o.waiting = append(o.waiting, func() { start(true) })
-		o.mu.Unlock()
-		return
+// arrival makes the i-th request of a pass, nil past the last.
+func (o *openLoop) arrival(pass, i int, due []int64, prompts []outgoing) *arrival {
+	if i >= len(due) {
+		return nil
 	}
-	o.inflight++
-	o.mu.Unlock()
-	start(false)
+	r := o.request(o.plan.Load.PhaseAt(due[i]), pass, i, &prompts[i])
+	if i < len(o.plan.Load.Trace) {
+		r.OutputTokens = o.plan.Load.Trace[i].Output
+	}
+	return &arrival{r, &prompts[i]}
 }
 
-// release gives the place of a request that has ended to the next that waits.
-func (o *openLoop) release() {
+// serve sends a request that has a place among those under way, and then,
+// in that place, those that wait for one.
+func (o *openLoop) serve(ctx context.Context, a *arrival) {
+	for ; a != nil; a = o.release() {
+		if ctx.Err() != nil {
+			a.record.AdmittedNS = 0
+			o.giveUp(a.record)
+			continue
+		}
+		o.send(ctx, a.outgoing, a.record)
+	}
+}
+
+// admit says whether a request may start. Else it waits for another's end.
+func (o *openLoop) admit(a *arrival) bool {
 	o.mu.Lock()
+	defer o.mu.Unlock()
+	if most := o.plan.Load.MaxInflight; most > 0 && o.inflight >= most {
+		o.waiting = append(o.waiting, a)
+		return false
+	}
+	o.inflight++
+	return true
+}
+
+// release gives the place of a request that has ended to the one that has
+// waited longest, nil if none waits. Stamped here, admissions are in the order
+// of the schedule.
+func (o *openLoop) release() *arrival {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if len(o.waiting) == 0 {
 		o.inflight--
-		o.mu.Unlock()
-		return
+		return nil
 	}
-	next := o.waiting[0]
+	a := o.waiting[0]
+	o.waiting[0] = nil
 	o.waiting = o.waiting[1:]
-	o.mu.Unlock()
-	next()
+	a.record.AdmittedNS = o.client.Clock.Now()
+	return a
 }
 
 // giveUp records a request that was never sent.
