@@ -315,6 +315,6 @@ func (s *stranger) opened(t testing.TB, target Target, inputs ...int) (*Target, 
 		inputs = []int{64}
 	}
 	base := matrixCorpus(t)
-	_, err := target.open(t.Context(), sse.NewClock(), 10*time.Second, inputs, base)
+	_, err := target.open(t.Context(), sse.NewClock(), time.Minute, inputs, base)
 	return &target, err
 }

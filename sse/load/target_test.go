@@ -106,7 +106,7 @@ func TestTargetRefused(t *testing.T) {
 					before, want = onlyAnswers(before), test.answer
 				}
 				s := (&stranger{models: []string{"m"}, before: before}).start(t)
-				err, files := runOn(t, Target{URL: s.url}, 5*time.Second)
+				err, files := runOn(t, Target{URL: s.url}, time.Minute)
 				if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "load: ") {
 					t.Errorf("error %v, want %q", err, want)
 				}
@@ -148,7 +148,11 @@ func TestTargetUnreachable(t *testing.T) {
 		for _, model := range []string{"", "m"} {
 			t.Run(test.name+" "+model, func(t *testing.T) {
 				t.Parallel()
-				err, files := runOn(t, Target{URL: test.url, Model: model}, 400*time.Millisecond)
+				idle := time.Minute
+				if test.name == "it says nothing" {
+					idle = 400 * time.Millisecond
+				}
+				err, files := runOn(t, Target{URL: test.url, Model: model}, idle)
 				if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
 					t.Errorf("error %v, want one line with %q", err, test.want)
 				}
