@@ -19,10 +19,15 @@ func quiet(conn net.Conn) bool {
 		return false
 	}
 	waits := false
-	err = raw.Control(func(fd uintptr) {
-		var one [1]byte
-		_, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK)
-		waits = err == syscall.EAGAIN
-	})
+	err = raw.Control(func(fd uintptr) { waits = quietSocket(int(fd)) })
 	return err == nil && waits
 }
+
+// quietSocket is quiet for a socket that doesn't block.
+func quietSocket(fd int) bool {
+	var one [1]byte
+	_, _, err := syscall.Recvfrom(fd, one[:], syscall.MSG_PEEK)
+	return err == syscall.EAGAIN
+}
+
+func closeSocket(fd int) { syscall.Close(fd) }

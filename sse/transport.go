@@ -108,7 +108,7 @@ func (c *Client) Close() {
 	defer c.mu.Unlock()
 	c.closed = true
 	for _, w := range c.wires {
-		w.Close()
+		w.close()
 	}
 	c.wires = nil
 	if c.shared != nil {

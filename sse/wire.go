@@ -23,16 +23,39 @@ import (
 // which at a thousand streams comes back as late stamps of other streams. It
 // still carries what goes through a proxy.
 type wire struct {
-	net.Conn
-	plain net.Conn // below TLS, or Conn itself
-	key   wireKey
-	used  bool // it has carried a request
+	net.Conn          // nil for a socket that the poller reads
+	plain    net.Conn // below TLS, or Conn itself
+	fd       int      // of the poller's
+	key      wireKey
+	used     bool // it has carried a request
+}
+
+func (w *wire) close() {
+	if w.Conn == nil {
+		closeSocket(w.fd)
+		return
+	}
+	w.Conn.Close()
 }
 
 // wireKey says which requests a kept wire can carry.
 type wireKey struct {
 	scheme, address string
 	insecure        bool
+	polled          bool
+}
+
+func (c *Client) wireKey(request *http.Request) wireKey {
+	u := request.URL
+	key := wireKey{u.Scheme, u.Host, c.Insecure, c.polls(request)}
+	if u.Port() == "" {
+		port := "80"
+		if key.scheme == "https" {
+			port = "443"
+		}
+		key.address = net.JoinHostPort(u.Hostname(), port)
+	}
+	return key
 }
 
 // direct reports whether request goes to its target without a proxy.
@@ -64,6 +87,10 @@ func (c *Client) exchangeDirect(ctx context.Context, request *http.Request, repl
 		reply.err = err
 		return
 	}
+	if c.polls(request) {
+		c.exchangePolled(ctx, request, message.Bytes(), reply)
+		return
+	}
 	r.StartNS = c.Clock.Now()
 	w, err := c.connect(ctx, request)
 	if err != nil {
@@ -73,7 +100,7 @@ func (c *Client) exchangeDirect(ctx context.Context, request *http.Request, repl
 	r.ConnectedNS = c.Clock.Now()
 	r.Reused = w.used
 	w.used = true
-	stop := context.AfterFunc(ctx, func() { w.Close() })
+	stop := context.AfterFunc(ctx, func() { w.close() })
 
 	in := intake{clock: c.Clock, idle: c.idle(), buffer: newBuffer(smallResponse)}
 	whole := false // the request is written
@@ -91,7 +118,7 @@ func (c *Client) exchangeDirect(ctx context.Context, request *http.Request, repl
 	if stop() && whole && err == nil && c.Reuse && in.again {
 		c.keep(w)
 	} else {
-		w.Close()
+		w.close()
 	}
 }
 
@@ -100,7 +127,48 @@ type intake struct {
 	clock  *Clock
 	idle   time.Duration
 	buffer *buffer
+	frame  framing
 	again  bool // the connection can carry another request
+}
+
+const (
+	smallResponse = 16 << 10 // the first size of a buffer
+	leastRead     = 4 << 10  // with less room a buffer grows
+)
+
+// room returns where the next read goes.
+func (in *intake) room() []byte {
+	b := in.buffer
+	if cap(b.raw)-len(b.raw) < leastRead {
+		b.raw = slices.Grow(b.raw, max(cap(b.raw), leastRead))
+	}
+	return b.raw[len(b.raw):cap(b.raw)]
+}
+
+// took takes the n bytes that a read has put into room, and reports whether
+// the response is over: whole, or with an error no response.
+func (in *intake) took(n int, ns int64) (over bool, err error) {
+	b := in.buffer
+	b.raw = b.raw[:len(b.raw)+n]
+	b.reads = append(b.reads, readMark{len(b.raw), ns})
+	ended, err := in.frame.ended(b.raw)
+	if ended {
+		in.again = !in.frame.closes && len(b.raw) == in.frame.next
+		b.raw = b.raw[:in.frame.next]
+	}
+	return ended || err != nil, err
+}
+
+// closed returns what the connection's end, met by err, is to the response:
+// nil if it is the response's end, too.
+func (in *intake) closed(err error) error {
+	switch {
+	case err == io.EOF && in.frame.state == untilClose:
+		return nil
+	case err == io.EOF && len(in.buffer.raw) > 0:
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 // exchange writes message, stamps that in sent, and reads. It reports whether
@@ -131,14 +199,14 @@ func (in *intake) exchangeLarge(w *wire, message []byte, sent *int64) (bool, err
 		if writeErr = in.write(w, message); writeErr == nil {
 			ns = in.clock.Now()
 		} else if errors.Is(writeErr, os.ErrDeadlineExceeded) {
-			w.Close() // nothing more will come of it
+			w.close() // nothing more will come of it
 		}
 	}()
 	err := in.read(w)
 	select {
 	case <-written:
 	default:
-		w.Close() // the answer is there, or there will be none
+		w.close() // the answer is there, or there will be none
 		<-written
 	}
 	*sent = ns
@@ -161,48 +229,26 @@ func (in *intake) write(w *wire, message []byte) error {
 	return nil
 }
 
-const (
-	smallResponse = 16 << 10 // the first size of a buffer
-	leastRead     = 4 << 10  // with less room a buffer grows
-)
-
-// read reads until the response is whole. Each read is stamped straight after
+// read reads until the response is over. Each read is stamped straight after
 // the system call and before anybody looks at the bytes.
 func (in *intake) read(w *wire) error {
-	b := in.buffer
 	last := in.clock.Now()
 	// One timer a connection: setting it at each read costs more than the
 	// read. When it fires it is set to what the last read has earned.
 	if in.idle > 0 {
 		w.SetReadDeadline(time.Now().Add(in.idle))
 	}
-	var frame framing
 	for {
-		if cap(b.raw)-len(b.raw) < leastRead {
-			b.raw = slices.Grow(b.raw, max(cap(b.raw), leastRead))
-		}
-		n, err := w.Read(b.raw[len(b.raw):cap(b.raw)])
+		n, err := w.Read(in.room())
 		ns := in.clock.Now()
 		if n > 0 {
 			last = ns
-			b.raw = b.raw[:len(b.raw)+n]
-			b.reads = append(b.reads, readMark{len(b.raw), ns})
-			ended, bad := frame.ended(b.raw)
-			if ended {
-				in.again = !frame.closes && len(b.raw) == frame.next
-				b.raw = b.raw[:frame.next]
-				return nil
-			}
-			if bad != nil {
-				return bad
+			if over, err := in.took(n, ns); over {
+				return err
 			}
 		}
 		switch {
 		case err == nil:
-		case err == io.EOF && frame.state == untilClose:
-			return nil
-		case err == io.EOF && len(b.raw) > 0:
-			return io.ErrUnexpectedEOF
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			left := in.idle - time.Duration(ns-last)
 			if left <= 0 {
@@ -210,21 +256,14 @@ func (in *intake) read(w *wire) error {
 			}
 			w.SetReadDeadline(time.Now().Add(left))
 		default:
-			return err
+			return in.closed(err)
 		}
 	}
 }
 
 // connect returns a wire to request's target: one that was kept, or new.
 func (c *Client) connect(ctx context.Context, request *http.Request) (*wire, error) {
-	key := wireKey{request.URL.Scheme, request.URL.Host, c.Insecure}
-	if request.URL.Port() == "" {
-		port := "80"
-		if key.scheme == "https" {
-			port = "443"
-		}
-		key.address = net.JoinHostPort(request.URL.Hostname(), port)
-	}
+	key := c.wireKey(request)
 	if w := c.kept(key); w != nil {
 		return w, nil
 	}
@@ -254,7 +293,7 @@ func (c *Client) keep(w *wire) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		w.Close()
+		w.close()
 		return
 	}
 	c.wires = append(c.wires, w)
@@ -280,13 +319,16 @@ func (c *Client) kept(key wireKey) *wire {
 		if w.alive() {
 			return w
 		}
-		w.Close()
+		w.close()
 	}
 }
 
 // alive reports whether nothing has come since the last response: neither an
 // end nor bytes that nobody asked for.
 func (w *wire) alive() bool {
+	if w.Conn == nil {
+		return quietSocket(w.fd)
+	}
 	if !quiet(w.plain) {
 		return false
 	}
