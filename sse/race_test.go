@@ -3,5 +3,5 @@
 package sse
 
 // slowness thins out tests that cut everywhere: the race detector makes them
-// five times as slow, and finds no more.
-const slowness = 5
+// ten times as slow, and finds no more.
+const slowness = 11
