@@ -213,10 +213,11 @@ func TestRealAnswersByHand(t *testing.T) {
 		{"vllm", "interval4-chat-return_token_ids", capital, 8, 3, "stop"},
 		{"vllm", "interval4-comp-logprobs interval4-comp-return_token_ids", short, 8, 3, "length"},
 	}
+	all := recordings(t)
 	for _, test := range tests {
 		for _, name := range strings.Fields(test.cases) {
 			t.Run(test.server+"/"+name, func(t *testing.T) {
-				rec := find(t, test.server, name)
+				rec := find(t, all, test.server, name)
 				synctest.Test(t, func(t *testing.T) {
 					r, _ := rec.replay(len(rec.Raw))
 					tokens, known := r.Tokens()
@@ -259,9 +260,10 @@ func TestRealFailuresByHand(t *testing.T) {
 		{"vllm", "comp-n2", "stream", "event 1 has choice 1, though one answer was asked for"},
 		{"vllm", "chat-nostream", "reply", `content type "application/json", want text/event-stream: {"id":`},
 	}
+	all := recordings(t)
 	for _, test := range tests {
 		t.Run(test.server+"/"+test.name, func(t *testing.T) {
-			rec := find(t, test.server, test.name)
+			rec := find(t, all, test.server, test.name)
 			synctest.Test(t, func(t *testing.T) {
 				r, _ := rec.replay(len(rec.Raw))
 				if r.Failure == nil || r.Failure.Class != test.class || !strings.HasPrefix(r.Failure.Message, test.message) {
@@ -273,8 +275,8 @@ func TestRealFailuresByHand(t *testing.T) {
 }
 
 // find returns one recording.
-func find(t *testing.T, server, name string) *recording {
-	for _, rec := range recordings(t)[server] {
+func find(t *testing.T, all map[string][]*recording, server, name string) *recording {
+	for _, rec := range all[server] {
 		if rec.Case == name {
 			return rec
 		}
@@ -295,11 +297,12 @@ func TestRealProbes(t *testing.T) {
 		{"transformers", "/srv/models/smollm2", "uvicorn", 0, "sse: POST http://server/tokenize: 404 Not Found: Not Found"},
 		{"vllm", "smollm2", "uvicorn", 5, ""},
 	}
+	all := recordings(t)
 	for _, test := range tests {
 		t.Run(test.server, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := func(name string) *Client {
-					rec := find(t, test.server, name)
+					rec := find(t, all, test.server, name)
 					return &Client{BaseURL: "http://server", Clock: NewClock(), Dial: pipe(func(conn net.Conn) { rec.play(conn, len(rec.Raw)) })}
 				}
 				models, software, err := client("get-models").Models(t.Context())
