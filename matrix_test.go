@@ -87,6 +87,7 @@ var (
 	serverPath   = flag.String("server", "", "start the server at `PATH` instead of building smol/serve")
 	outputTokens = flag.Int("output-tokens", 24, "ask for `N` tokens a request")
 	idleLimit    = flag.Duration("idle", sse.DefaultIdle, "give up on a server that is silent for `DURATION`; what lives is never cut")
+	orderSeed    = flag.Int64("order", 0, "measure configurations in a random order from `SEED`, which the evidence has; a server is started wherever threads change. 0 keeps the order of the axes")
 	hourlyUSD    = flag.Float64("hourly-usd", 0, "assume that the machine costs `USD` an hour, and report usd/Mtok; 0 assumes nothing")
 )
 
@@ -517,6 +518,9 @@ func checkCommonFlags() (errs []error) {
 	if !(*hourlyUSD >= 0 && *hourlyUSD < 1e6) {
 		errs = append(errs, fmt.Errorf("-hourly-usd %v, want 0 or more, below a million", *hourlyUSD))
 	}
+	if *orderSeed < 0 {
+		errs = append(errs, fmt.Errorf("-order %d, want a seed from 1 on, or 0 for the order of the axes", *orderSeed))
+	}
 	if *evidenceDir == "" {
 		errs = append(errs, errors.New("-evidence is empty, want a directory"))
 	}
@@ -665,7 +669,7 @@ func open() (*session, error) {
 			return nil, err
 		}
 		s.Run, err = load.NewRun(load.Options{
-			Dir: *evidenceDir, Source: ".", Flags: flags(), HourlyUSD: *hourlyUSD, Corpus: s.corpus, Inputs: *inputAxis, Trace: traced(), Idle: *idleLimit,
+			Dir: *evidenceDir, Source: ".", Flags: flags(), HourlyUSD: *hourlyUSD, Corpus: s.corpus, Inputs: *inputAxis, Trace: traced(), OrderSeed: *orderSeed, Idle: *idleLimit,
 			Target: target(),
 		})
 		return s, err
@@ -687,11 +691,11 @@ func open() (*session, error) {
 		}
 	}
 	if s.Run, err = load.NewRun(load.Options{
-		Dir: *evidenceDir, Source: ".", Flags: flags(), HourlyUSD: *hourlyUSD, Corpus: s.corpus, Trace: traced(), Idle: *idleLimit,
+		Dir: *evidenceDir, Source: ".", Flags: flags(), HourlyUSD: *hourlyUSD, Corpus: s.corpus, Trace: traced(), OrderSeed: *orderSeed, Idle: *idleLimit,
 	}); err != nil {
 		return nil, err
 	}
-	if err = s.serve((*threadsAxis)[0]); err != nil {
+	if err = s.serve(configurations()[0].threads); err != nil {
 		s.Discard()
 		return nil, err
 	}
@@ -815,7 +819,22 @@ func (s *session) announce() {
 		return
 	}
 	lines, expected := s.expect()
+	if starts := serverStarts(); *orderSeed > 0 && starts > len(*threadsAxis) {
+		fmt.Fprintf(os.Stderr, "Note: in the order of seed %d servers are started up to %d times, not %d\n", *orderSeed, starts, len(*threadsAxis))
+	}
 	fmt.Fprintf(os.Stderr, "Note: up to %d configurations, about %v on the README's machine; nothing is printed while one runs\n", lines, expected.Round(10*time.Second))
+}
+
+// serverStarts is how often another server is needed than the one before.
+func serverStarts() (n int) {
+	threads := 0
+	for _, c := range configurations() {
+		if c.threads != threads {
+			n++
+		}
+		threads = c.threads
+	}
+	return n
 }
 
 // knownBy says how the length of a target's prompts is known.
@@ -930,7 +949,8 @@ type configuration struct {
 	load    *verify.Load
 }
 
-// configurations returns them in the order of the axes.
+// configurations returns them in the order in which they are measured: that of
+// the axes, or the random one of -order.
 func configurations() (list []configuration) {
 	threads, inputs := *threadsAxis, *inputAxis
 	if *targetURL != "" {
@@ -952,6 +972,11 @@ func configurations() (list []configuration) {
 				list = append(list, configuration{name, t, input, loads[i]})
 			}
 		}
+	}
+	if *orderSeed > 0 {
+		slices.SortFunc(list, func(a, b configuration) int {
+			return verify.CompareOrder(*orderSeed, "BenchmarkServe/"+a.name, "BenchmarkServe/"+b.name)
+		})
 	}
 	return list
 }

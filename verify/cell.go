@@ -55,6 +55,7 @@ func (p *replay) plan(plan *Plan) {
 		p.problem(where, "exact_output is false, but this run's own server can always be held to it")
 	}
 	p.planName(where, plan)
+	p.planOrder(where, plan)
 	p.planAxes(where, plan)
 	p.planPrompts(where, plan)
 	p.planTarget(where, plan)

@@ -27,6 +27,7 @@ var informational = map[string]string{
 	"header.go":             "of the client, whose stamps and not whose speed are recorded",
 	"header.modules*":       "as header.go",
 	"header.flags*":         "what a flag did is recorded where it bears: axes, output_tokens, hourly_usd",
+	"header.order_seed":     "half of all seeds give two configurations the order that they have; more have fewer such seeds",
 	"header.host.*":         "what the machine was is a claim; os and arch are held against printed lines",
 	"header.warnings*":      "doubts in words",
 	"header.clock.base_ns":  "ties stamps to the machine's uptime; both witnesses are on one scale already",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -51,6 +52,12 @@ func (p *replay) header(h *Header) {
 			problem("flag %q stands twice or has no name", f.Name)
 		}
 		seen[f.Name] = true
+		if f.Name == "order" && f.Value != strconv.FormatInt(h.OrderSeed, 10) {
+			problem("order_seed %d, but the flag order has %s", h.OrderSeed, f.Value)
+		}
+	}
+	if h.OrderSeed < 0 {
+		problem("order_seed %d is negative", h.OrderSeed)
 	}
 	for _, m := range h.Modules {
 		if seen["module "+m.Path] || m.Path == "" {

@@ -40,16 +40,17 @@ type Header struct {
 	Started string `json:"started"` // wall time, RFC 3339 with ns, UTC; the only wall time but the trailer's
 	Clock   Clock  `json:"clock"`
 
-	Revision  string   `json:"revision"`         // git commit of the working tree, "" if there is none
-	CleanTree bool     `json:"clean_tree"`       // git status had nothing to say
-	Go        string   `json:"go"`               // runtime.Version of the measuring process
-	Modules   []Module `json:"modules"`          // as linked into the measuring process
-	Flags     []Flag   `json:"flags"`            // every flag and its value, set or default
-	HourlyUSD float64  `json:"hourly_usd"`       // an assumption; 0 where none was made
-	Energy    string   `json:"energy"`           // "unmeasured"
-	Host      Host     `json:"host"`             //
-	Warnings  []string `json:"warnings"`         // doubts known before the first request
-	Target    *Target  `json:"target,omitempty"` // a server that this process did not start
+	Revision  string   `json:"revision"`             // git commit of the working tree, "" if there is none
+	CleanTree bool     `json:"clean_tree"`           // git status had nothing to say
+	Go        string   `json:"go"`                   // runtime.Version of the measuring process
+	Modules   []Module `json:"modules"`              // as linked into the measuring process
+	Flags     []Flag   `json:"flags"`                // every flag and its value, set or default
+	HourlyUSD float64  `json:"hourly_usd"`           // an assumption; 0 where none was made
+	Energy    string   `json:"energy"`               // "unmeasured"
+	Host      Host     `json:"host"`                 //
+	Warnings  []string `json:"warnings"`             // doubts known before the first request
+	Target    *Target  `json:"target,omitempty"`     // a server that this process did not start
+	OrderSeed int64    `json:"order_seed,omitempty"` // configurations are in a random order, see CompareOrder; 0: in that of the axes
 }
 
 // Clock says how the stamps of a file are to be read: ns since a base that

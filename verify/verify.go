@@ -207,6 +207,7 @@ type replay struct {
 	pool    []int32                      // of the corpus, for a target's salts
 	sent    map[[sha256.Size]byte]string // prompts as sent to a target, and by which request
 	repeats map[string]int               // of a name and GOMAXPROCS
+	ordered map[string]string            // by benchmark, the last name, where there is an order_seed
 	cell    *cell                        // the open configuration
 	lastNS  int64                        // end of all before the open configuration
 	slot    *Served                      // the last to hold the server's slot before it

@@ -48,6 +48,7 @@ type Options struct {
 	Inputs    []int          // for a target: lengths of prompts that will be asked for; nil means 64
 	Trace     []verify.Due   // prompts of its lengths are made, of Corpus's ids for a server that is started here, in place of Inputs
 	Target    *Target        // the server, if it is started elsewhere
+	OrderSeed int64          // the caller measures in its order, see verify.CompareOrder; 0 for none
 	Idle      time.Duration  // how long a server may be silent within an answer; 0 means sse.DefaultIdle
 }
 
@@ -109,6 +110,7 @@ func NewRun(o Options) (*Run, error) {
 		Started: started.UTC().Format(time.RFC3339Nano), Clock: r.Clock.Evidence(),
 		Revision: commit, CleanTree: clean, Go: runtime.Version(), Modules: modules(), Flags: o.Flags,
 		HourlyUSD: o.HourlyUSD, Energy: verify.Unmeasured, Host: host, Warnings: warnings, Target: about,
+		OrderSeed: o.OrderSeed,
 	}
 	for i := range o.Corpus.Prompts {
 		r.prompts[o.Corpus.Prompts[i].ID] = &o.Corpus.Prompts[i]

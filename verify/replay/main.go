@@ -1,10 +1,11 @@
 // Command replay checks evidence and shows what it says:
 //
-//	go run ./verify/replay [-printed old.txt] FILE
+//	go run ./verify/replay [-printed old.txt] [-trace TRACE] FILE
 //
 // It prints what was measured on what, a row for each configuration, doubts,
 // what the run calls invalid, and every contradiction. With -printed, the
-// output of go test -bench in old.txt is held against the evidence too.
+// output of go test -bench in old.txt is held against the evidence too; with
+// -trace, the file that was replayed.
 //
 // The exit code is 0 for consistent, 1 for inconsistent, 2 for incomplete
 // evidence, and 64 for wrong usage or a file that can't be read. go run itself
@@ -42,8 +43,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("replay", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	printed := flags.String("printed", "", "hold the benchmark output in `OUTPUT` against the evidence")
+	trace := flags.String("trace", "", "hold `TRACE`, the file that a run replayed, against the evidence")
 	flags.Usage = func() {
-		fmt.Fprintf(stderr, "usage: replay [-printed OUTPUT] FILE\n\nreplay checks the evidence in FILE and shows what it says.\n\n")
+		fmt.Fprintf(stderr, "usage: replay [-printed OUTPUT] [-trace TRACE] FILE\n\nreplay checks the evidence in FILE and shows what it says.\n\n")
 		flags.PrintDefaults()
 		fmt.Fprintf(stderr, "\nexit code: %d consistent, %d inconsistent, %d incomplete, %d wrong usage or not readable\n",
 			exitConsistent, exitInconsistent, exitIncomplete, exitUsage)
@@ -61,6 +63,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 	report, err := replay(flags.Arg(0), *printed)
+	if err == nil && *trace != "" {
+		err = checkTrace(report, *trace)
+	}
 	if err != nil {
 		fmt.Fprintf(stderr, "Error: %v\n", err)
 		return exitUsage
@@ -106,6 +111,18 @@ func replay(path, printed string) (*verify.Report, error) {
 	}
 	report.CheckPrinted(lines)
 	return report, nil
+}
+
+func checkTrace(report *verify.Report, path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	trace, err := verify.ReadTrace(path, data)
+	if err == nil {
+		report.CheckTrace(trace)
+	}
+	return err
 }
 
 // show writes a report for people.
@@ -205,6 +222,9 @@ func showSetting(b *strings.Builder, r *verify.Report) {
 	}
 	if c := r.Corpus; c != nil {
 		row("Corpus", "%s, %s, sha256 %s", c.Name, plural(len(c.Prompts), "prompt"), short(c.SHA256))
+	}
+	if h.OrderSeed > 0 {
+		row("Order", "random, from seed %d", h.OrderSeed)
 	}
 	row("Energy", "%s", h.Energy)
 	if h.HourlyUSD > 0 {
