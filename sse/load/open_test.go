@@ -145,7 +145,7 @@ func TestOpenLoopStartsWhenDue(t *testing.T) {
 		"regular":       {Arrival: verify.ArrivalGamma, Burstiness: "9", Rate: "0.2", Seed: 5, Requests: 500},
 		"for a time":    {Arrival: verify.ArrivalPoisson, Rate: "10", Seed: 3, DurationNS: 60e9},
 		"steps":         {Arrival: verify.ArrivalPoisson, Seed: 2, Steps: []verify.Step{{Rate: "1", DurationNS: 30e9}, {Rate: "20", DurationNS: 10e9}, {Rate: "1", DurationNS: 30e9}}},
-		"trace":         {Arrival: verify.ArrivalTrace, Trace: trace},
+		"trace":         {Arrival: verify.ArrivalTrace, Trace: trace, TraceScale: "1"},
 		"after a while": {Arrival: verify.ArrivalConstant, Rate: "10", DurationNS: 30e9, SettleNS: 12_345_678_901},
 	} {
 		t.Run(name, func(t *testing.T) {
