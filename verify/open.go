@@ -26,6 +26,9 @@ type Open struct {
 	LastDueNS    int64 `json:"last_due_ns"`    //
 	FirstStartNS int64 `json:"first_start_ns"` // of the sent
 	LastStartNS  int64 `json:"last_start_ns"`  //
+	Gaps         int   `json:"gaps"`           // between two of the due, one after the other in a pass
+	DueSpanNS    int64 `json:"due_span_ns"`    // first to last due in a pass, summed over passes
+	StartSpanNS  int64 `json:"start_span_ns"`  // first to last start of the sent, the same
 	LagNS        int64 `json:"lag_ns"`         // sum over the sent: start after a request was due and admitted
 	LagP50NS     int64 `json:"lag_p50_ns"`     //
 	LagP99NS     int64 `json:"lag_p99_ns"`     //
@@ -93,6 +96,13 @@ type open struct {
 	ttft, e2e []int64 // from due
 	lags      []int64
 	edges     []edge
+	passes    map[int]*passSpan
+}
+
+// passSpan is how long measured requests of a pass were due, and were started.
+type passSpan struct {
+	due, sent                                int
+	firstDue, lastDue, firstStart, lastStart int64
 }
 
 type edge struct {
@@ -120,6 +130,16 @@ func (s *Summary) addOpen(r *Request) {
 	}
 	o.LastDueNS = max(o.LastDueNS, r.ScheduledNS)
 	o.Due++
+	pass := o.passes[r.Pass]
+	if pass == nil {
+		if o.passes == nil {
+			o.passes = map[int]*passSpan{}
+		}
+		pass = &passSpan{firstDue: r.ScheduledNS, lastDue: r.ScheduledNS}
+		o.passes[r.Pass] = pass
+	}
+	pass.due++
+	pass.firstDue, pass.lastDue = min(pass.firstDue, r.ScheduledNS), max(pass.lastDue, r.ScheduledNS)
 	if !sent {
 		o.Unsent++
 		return
@@ -129,6 +149,10 @@ func (s *Summary) addOpen(r *Request) {
 	}
 	o.LastStartNS = max(o.LastStartNS, r.StartNS)
 	o.Sent++
+	if pass.sent++; pass.sent == 1 {
+		pass.firstStart, pass.lastStart = r.StartNS, r.StartNS
+	}
+	pass.firstStart, pass.lastStart = min(pass.firstStart, r.StartNS), max(pass.lastStart, r.StartNS)
 	if r.Status == 429 || r.Status == 503 {
 		o.Refused++
 	}
@@ -188,6 +212,12 @@ func (o *open) finish() Open {
 		o.LagMaxNS = o.lags[len(o.lags)-1]
 	}
 	slices.SortFunc(o.edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), a.delta-b.delta) })
+	o.Gaps, o.DueSpanNS, o.StartSpanNS = 0, 0, 0
+	for _, pass := range o.passes {
+		o.Gaps += pass.due - 1
+		o.DueSpanNS += pass.lastDue - pass.firstDue
+		o.StartSpanNS += pass.lastStart - pass.firstStart
+	}
 	now := 0
 	o.MostInflight = 0
 	for _, e := range o.edges {
@@ -197,12 +227,21 @@ func (o *open) finish() Open {
 	return o.Open
 }
 
-// rate returns requests a second between the first and the last of n moments.
-func rate(n int, first, last int64) (float64, bool) {
-	if n < 2 || last <= first {
+// offered is the rate, in requests a second, at which they were due, and
+// achieved that at which they were sent, if all of them were; ok is false where
+// there are too few for one. The time between two passes is in neither.
+func (o *Open) offered() (perSecond float64, ok bool) { return o.rate(o.DueSpanNS) }
+
+func (o *Open) achieved() (perSecond float64, ok bool) {
+	perSecond, ok = o.rate(o.StartSpanNS)
+	return perSecond, ok && o.Unsent == 0
+}
+
+func (o *Open) rate(spanNS int64) (float64, bool) {
+	if o.Gaps < 1 || spanNS < 1 {
 		return 0, false
 	}
-	return float64(int64(n-1)*1e9) / float64(last-first), true
+	return float64(int64(o.Gaps)*1e9) / float64(spanNS), true
 }
 
 // metrics are those of an open loop beside the others.
@@ -217,9 +256,9 @@ func (o *open) metrics(add func(unit string, value float64, ok bool), plan *Plan
 	seconds(o.ttft, UnitTTFT95, 95, 0)
 	seconds(o.ttft, UnitTTFT99, 99, PercentileFloor(99))
 	seconds(o.e2e, UnitE2E99, 99, PercentileFloor(99))
-	v, ok := rate(total.Due, total.FirstDueNS, total.LastDueNS)
+	v, ok := total.offered()
 	add(UnitOffered, v, ok)
-	v, ok = rate(total.Sent, total.FirstStartNS, total.LastStartNS)
+	v, ok = total.achieved()
 	add(UnitAchieved, v, ok)
 	add(UnitLag99, float64(total.LagP99NS)/1e6, total.Sent > 0)
 	add(UnitWait, float64(total.WaitNS)/float64(int64(total.Sent)*1e6), total.Sent > 0 && plan.Load.MaxInflight > 0)
@@ -241,10 +280,10 @@ func (o *Open) Missed(l *Load) string {
 	case o.LagP99NS > l.MaxLagNS:
 		return fmt.Sprintf("the generator lagged: 99 %% of its requests started within %.3f ms of when they were due, the bound is %.3f ms", float64(o.LagP99NS)/1e6, float64(l.MaxLagNS)/1e6)
 	// As many were sent as were due, so that their rates are as the times that
-	// it took. One that lags within its bound, as the last may, is no slower.
-	case l.MaxInflight == 0 && (o.LastStartNS-o.FirstStartNS-l.MaxLagNS)*leastAchieved > (o.LastDueNS-o.FirstDueNS)*100:
-		offered, _ := rate(o.Due, o.FirstDueNS, o.LastDueNS)
-		achieved, _ := rate(o.Sent, o.FirstStartNS, o.LastStartNS)
+	// this took. One that lags within its bound, as the last may, is no slower.
+	case l.MaxInflight == 0 && (o.StartSpanNS-l.MaxLagNS)*leastAchieved > o.DueSpanNS*100:
+		offered, _ := o.offered()
+		achieved, _ := o.achieved()
 		return fmt.Sprintf("the rate wasn't kept: %.4g requests a second of %.4g were sent, less than %d %%", achieved, offered, leastAchieved)
 	}
 	return ""
