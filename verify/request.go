@@ -236,8 +236,33 @@ func (r *Request) checkStream() error {
 	if _, ok := r.FirstTokenNS(); !ok {
 		return fmt.Errorf("no failure, yet no token")
 	}
-	if r.Usage != nil && r.EventIDs != nil && r.Usage.CompletionTokens != len(r.TokenIDs) {
-		return fmt.Errorf("usage.completion_tokens %d, but %d token_ids", r.Usage.CompletionTokens, len(r.TokenIDs))
+	return r.checkCounts()
+}
+
+// checkCounts holds the server's count against its stream. The end token of an
+// answer that ends by itself may be in the count or in the ids alone; and
+// without ids there may be one event more than tokens, of text that was held
+// back.
+func (r *Request) checkCounts() error {
+	if r.Usage == nil {
+		return nil
+	}
+	counted := r.Usage.CompletionTokens
+	if r.EventIDs != nil {
+		off := counted - len(r.TokenIDs)
+		if off != 0 && !(r.Finish == "stop" && (off == 1 || off == -1)) {
+			return fmt.Errorf("usage.completion_tokens %d, but %d token_ids", counted, len(r.TokenIDs))
+		}
+		return nil
+	}
+	events := 0
+	for i := range r.EventKinds {
+		if carriesToken(r.EventKinds[i]) {
+			events++
+		}
+	}
+	if counted < 1 || events > counted+1 {
+		return fmt.Errorf("usage.completion_tokens %d, but %d events carry tokens", counted, events)
 	}
 	return nil
 }
@@ -249,6 +274,8 @@ func (r *Request) checkOwn() error {
 	switch {
 	case r.PromptIDs == nil || r.EventIDs == nil || r.Usage == nil:
 		return fmt.Errorf("prompt_ids, event_ids or usage are missing")
+	case r.Usage.CompletionTokens != len(r.TokenIDs):
+		return fmt.Errorf("usage.completion_tokens %d, but %d token_ids", r.Usage.CompletionTokens, len(r.TokenIDs))
 	case r.Reused:
 		return fmt.Errorf("reused is true, want a new connection for each request")
 	case r.Usage.CachedTokens != nil:

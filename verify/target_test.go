@@ -60,6 +60,11 @@ func TestTargetEvidence(t *testing.T) {
 			f.request("1.0.1").Usage.CachedTokens = &cached
 			f.recompute(1)
 		}, []string{UnitGap50, UnitE2E95, UnitThroughput, UnitTPOT50, UnitTTFT50, UnitCost}},
+		{"an end token that only the count has", func(f *file) {
+			r := f.request("1.0.1")
+			r.Finish, r.Usage.CompletionTokens = "stop", 6
+			f.recompute(1)
+		}, []string{UnitGap50, UnitE2E95, UnitThroughput, UnitTPOT50, UnitTTFT50, UnitCost}},
 		{"connections are kept", func(f *file) {
 			f.header().Target.Reuse = true
 			f.request("1.0.1").Reused = true
@@ -160,7 +165,18 @@ func TestTamperedTargetEvidence(t *testing.T) {
 		{"no token by its count", func(f *file) {
 			r := f.request("1.0.1")
 			r.EventIDs, r.TokenIDs, r.Usage.CompletionTokens = nil, nil, 0
-		}, `verify: run.jsonl:7: request 1.0.1: no failure, yet usage: the server counted no token, though its stream has some`},
+		}, `verify: run.jsonl:7: request 1.0.1: usage.completion_tokens 0, but 5 events carry tokens`},
+		{"more events than tokens and one", func(f *file) {
+			r := f.request("1.0.1")
+			r.EventIDs, r.TokenIDs, r.Usage.CompletionTokens = nil, nil, 3
+		}, `verify: run.jsonl:7: request 1.0.1: usage.completion_tokens 3, but 5 events carry tokens`},
+		{"counts apart, though not by the end token", func(f *file) {
+			f.request("1.0.1").Usage.CompletionTokens = 4
+		}, `verify: run.jsonl:7: request 1.0.1: usage.completion_tokens 4, but 5 token_ids`},
+		{"counts further apart than the end token", func(f *file) {
+			r := f.request("1.0.1")
+			r.Finish, r.Usage.CompletionTokens = "stop", 3
+		}, `verify: run.jsonl:7: request 1.0.1: usage.completion_tokens 3, but 5 token_ids`},
 		{"exact, but shorter", func(f *file) {
 			r := f.request("1.0.1")
 			shorten(r, nil, 3)
