@@ -4,6 +4,7 @@ package load
 
 import (
 	"bytes"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -862,6 +864,107 @@ func TestTargetTLS(t *testing.T) {
 	if !o.report.Header.Target.Insecure {
 		t.Error("-insecure isn't recorded")
 	}
+}
+
+// A certificate that the system trusts needs no word.
+func TestTargetTrusted(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("SSL_CERT_FILE names the system's roots on Linux")
+	}
+	t.Parallel()
+	s := (&stranger{models: []string{"m"}}).startTLS(t)
+	roots := filepath.Join(t.TempDir(), "roots.pem")
+	if err := os.WriteFile(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	p := newPlace(t)
+	p.env = append(p.env, "SSL_CERT_FILE="+roots)
+	o := p.target(s.url).wait()
+	o.clean(t, 1)
+	if o.report.Header.Target.Insecure {
+		t.Error("recorded as insecure")
+	}
+	// The certificate is for 127.0.0.1 and example.com.
+	p.target(strings.Replace(s.url, "127.0.0.1", "localhost", 1)).wait().refused(t, "certificate is valid for", "-insecure (Target.Insecure) accepts any certificate")
+}
+
+// What the user adds to every request is in every request, and recorded.
+func TestTargetFieldsRecorded(t *testing.T) {
+	t.Parallel()
+	s := (&stranger{models: []string{"m"}}).start(t)
+	o := newPlace(t).target(s.url, `-field=top_k=1`, `-field=stop=["never"]`, `-field=cache_prompt=null`, `-header=X-Team: red`).wait()
+	o.clean(t, 1)
+	about := o.report.Header.Target
+	if want := []verify.Field{{Name: "cache_prompt", Value: "null"}, {Name: "stop", Value: `["never"]`}, {Name: "top_k", Value: "1"}}; !slices.Equal(about.Fields, want) {
+		t.Errorf("fields %q, want %q", about.Fields, want)
+	}
+	if slices.Contains(about.Optional, "cache_prompt") {
+		t.Errorf("optional %q has what the user left out", about.Optional)
+	}
+	for _, a := range s.requests() {
+		if string(a.fields["top_k"]) != "1" || string(a.fields["stop"]) != `["never"]` || a.fields["cache_prompt"] != nil || a.header.Get("X-Team") != "red" {
+			t.Errorf("request %s has %s", a.id, a.fields)
+		}
+	}
+}
+
+// A server that goes away while it is measured, or before.
+func TestTargetGoes(t *testing.T) {
+	t.Run("within a configuration", func(t *testing.T) {
+		t.Parallel()
+		s := &stranger{models: []string{"m"}}
+		s.answer = func(_ int, id string, w http.ResponseWriter, _ *http.Request) bool {
+			if id != "1.0.2" {
+				return false
+			}
+			s.Listener.Close()
+			go s.CloseClientConnections()
+			time.Sleep(100 * time.Millisecond)
+			return true
+		}
+		s.start(t)
+		o := newPlace(t).target(s.url, "-test.count=3").wait()
+		if o.code != 1 || o.lines > 0 || len(o.report.Invalid()) == 0 {
+			t.Errorf("exit code %d with %d lines", o.code, o.lines)
+		}
+		o.says(t, "failed: connect: dial tcp ", "connection refused")
+		for id, r := range o.sentBy(t) {
+			if r.Failure != nil && r.Failure.Class == verify.FailConnect && r.ConnectedNS != 0 {
+				t.Errorf("request %s: %v, but connected", id, r.Failure)
+			}
+		}
+	})
+	t.Run("its tokenizer, with the key in its last words", func(t *testing.T) {
+		t.Parallel()
+		s := &stranger{models: []string{"m"}, ids: "no", tokenize: "vllm"}
+		s.before = func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, "/tokenize") || s.asks.Load() < 20 {
+				return false
+			}
+			refuseWith(w, 500, "no more for "+r.Header.Get("Authorization"))
+			return true
+		}
+		s.start(t)
+		p := newPlace(t)
+		p.env = append(p.env, "STRANGERS_KEY=sk-live-0123456789")
+		o := p.target(s.url, "-key-env=STRANGERS_KEY").wait()
+		if o.code != 1 || o.lines > 0 || len(s.requests()) > 0 {
+			t.Errorf("exit code %d with %d lines and %d requests", o.code, o.lines, len(s.requests()))
+		}
+		o.says(t, "not measured, no metrics: load: prompt 64-", "500 Internal Server Error: no more for Bearer [not recorded]")
+		if strings.Contains(o.stdout+o.stderr, "sk-live") {
+			t.Error("the key is told")
+		}
+	})
+	t.Run("no text of that length", func(t *testing.T) {
+		t.Parallel()
+		s := (&stranger{models: []string{"m"}, ids: "no", tokenize: "vllm", tokens: func(text string) int { return 2 * len(strings.Fields(text)) }}).start(t)
+		o := newPlace(t).target(s.url, "-test.bench=Serve", "-input=64,65", "-conc=1").wait()
+		if o.code != 1 || o.lines != 1 || o.report.Valid() != 1 {
+			t.Errorf("exit code %d with %d lines, want 1 and the one of 64", o.code, o.lines)
+		}
+		o.says(t, "no text of exactly 65 tokens was found, only of 64")
+	})
 }
 
 // What ends a run leaves evidence that says so.
