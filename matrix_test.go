@@ -21,6 +21,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -244,13 +245,14 @@ var (
 	maxLag     = flag.Duration("max-lag", verify.DefaultMaxLagNS, "open loop: a configuration is invalid if 1 % of its requests start later than `DURATION` after they were due")
 	tracePath  = flag.String("trace", "", "open loop: send requests when those of `FILE` came and as long as they were; CSV as the public Azure LLM inference traces")
 	traceScale = flag.Float64("trace-scale", 1, "open loop: multiply the times of -trace by `FACTOR`: 0.5 is twice as fast")
+	sloShare   = flag.Int("slo-share", load.DefaultSLOShare, "BenchmarkSaturation: a rate holds if `PERCENT` of its requests keep -slo")
 	share      = flag.String("share", "", "open loop: be the generator `K/N` of several, each with its part of the rate and a -seed of its own")
 )
 
 func init() {
-	flag.Var(&rateAxis, "rate", "open loop: measure with these `numbers` of requests a second, in place of -conc")
+	flag.Var(&rateAxis, "rate", "open loop: measure with these `numbers` of requests a second, in place of -conc; BenchmarkSaturation starts at the least")
 	flag.Var(&rateSteps, "steps", "open loop: measure with rates one after the other, as in `0.5:30s,1:30s`")
-	flag.Var(&sloBounds, "slo", "open loop: a request is good if it keeps `BOUNDS`, as in ttft=500ms,tpot=50ms,e2e=3s, from when it was due")
+	flag.Var(&sloBounds, "slo", "open loop: a request is good if it keeps `BOUNDS`, as in ttft=500ms,tpot=50ms,e2e=3s, from when it was due; BenchmarkSaturation needs them")
 }
 
 // openLoop tells whether requests are sent by a schedule.
@@ -259,14 +261,27 @@ func openLoop() bool { return len(rateAxis) > 0 || len(rateSteps) > 0 || *traceP
 // trace is what -trace names, once checkFlags has read it, else nil.
 var trace *verify.Trace
 
-// arrivals returns the loads of the last axis, by the axis's name and value.
-func arrivals() (names []string, loads []*verify.Load) {
-	if !openLoop() {
-		for _, conc := range *concAxis {
-			names, loads = append(names, fmt.Sprintf("conc=%d", conc)), append(loads, &verify.Load{Kind: verify.LoadClosed, Conc: conc})
-		}
-		return names, loads
+// saturating tells whether BenchmarkSaturation measures something: it is
+// selected, and there is an SLO and a rate to search for.
+func saturating() bool {
+	return len(sloBounds) > 0 && selected("BenchmarkSaturation") && unsearchable() == ""
+}
+
+// unsearchable names a flag with which there is no rate to search for, or "".
+func unsearchable() string {
+	switch {
+	case len(rateSteps) > 0:
+		return "steps"
+	case *tracePath != "":
+		return "trace"
+	case *share != "":
+		return "share"
 	}
+	return ""
+}
+
+// openLoad returns what all rates of an open loop have in common.
+func openLoad() verify.Load {
 	l := verify.Load{
 		Kind: verify.LoadOpen, Arrival: *arrival, Seed: *seed, DurationNS: int64(*duration), Requests: *requests,
 		MaxInflight: *inflight, SLO: sloBounds, MaxLagNS: int64(*maxLag), Share: *share,
@@ -281,6 +296,31 @@ func arrivals() (names []string, loads []*verify.Load) {
 	if *settle < 0 {
 		l.SettleNS = l.DurationNS / 10
 	}
+	return l
+}
+
+// searchLoad is what BenchmarkSaturation's probes have in common; its rate, if
+// there is one, is the first.
+func searchLoad() *verify.Load {
+	l := openLoad()
+	least := math.Inf(1)
+	for _, rate := range rateAxis {
+		if v, err := strconv.ParseFloat(rate, 64); err == nil && v < least {
+			l.Rate, least = rate, v
+		}
+	}
+	return &l
+}
+
+// arrivals returns the loads of the last axis, by the axis's name and value.
+func arrivals() (names []string, loads []*verify.Load) {
+	if !openLoop() {
+		for _, conc := range *concAxis {
+			names, loads = append(names, fmt.Sprintf("conc=%d", conc)), append(loads, &verify.Load{Kind: verify.LoadClosed, Conc: conc})
+		}
+		return names, loads
+	}
+	l := openLoad()
 	if trace != nil {
 		l := load.TraceLoad(trace, strconv.FormatFloat(*traceScale, 'f', -1, 64))
 		l.MaxInflight, l.SLO, l.MaxLagNS, l.SettleNS = *inflight, sloBounds, int64(*maxLag), max(0, int64(*settle))
@@ -305,10 +345,16 @@ func checkOpenFlags() (errs []error) {
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	set := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { set[f.Name] = true })
-	if !openLoop() {
+	if set["slo-share"] && len(sloBounds) == 0 {
+		wrong("-slo-share is for BenchmarkSaturation, with -slo")
+	}
+	if *sloShare < 1 || *sloShare > 100 {
+		wrong("-slo-share %d, want 1 to 100", *sloShare)
+	}
+	if !openLoop() && !saturating() {
 		for _, name := range []string{"arrival", "burstiness", "duration", "settle", "max-inflight", "max-lag", "share", "slo"} {
 			if set[name] {
-				wrong("-%s is for an open loop, with -rate, -steps or -trace; -conc is a closed one", name)
+				wrong("-%s is for an open loop, with -rate, -steps or -trace, or with -slo for BenchmarkSaturation; -conc is a closed one", name)
 			}
 		}
 		if set["trace-scale"] {
@@ -316,7 +362,7 @@ func checkOpenFlags() (errs []error) {
 		}
 		return errs
 	}
-	if set["conc"] {
+	if set["conc"] && openLoop() {
 		wrong("-conc is for a closed loop, -rate, -steps and -trace are for an open one: choose")
 	}
 	if *tracePath != "" {
@@ -344,6 +390,16 @@ func checkOpenFlags() (errs []error) {
 		wrong("-max-lag %v, want 1µs to 1s", *maxLag)
 	}
 	if len(errs) > 0 {
+		return errs
+	}
+	if saturating() {
+		l := openLoad()
+		l.Rate, l.DurationNS, l.Requests = "1", 0, 1 // any, for what all probes have in common
+		if _, err := l.Schedule(); err != nil {
+			wrong("%v", err)
+		}
+	}
+	if !openLoop() {
 		return errs
 	}
 	names, loads := arrivals()
@@ -412,6 +468,9 @@ func TestMain(m *testing.M) {
 		fail(2, "%v", err)
 	}
 	if !benchmarks() {
+		if why := unmeasuredSaturation(); why != "" {
+			fmt.Fprintf(os.Stderr, "Note: %s\n", why)
+		}
 		code := m.Run()
 		os.RemoveAll(fakeDir)
 		os.Exit(code)
@@ -436,9 +495,25 @@ func fail(code int, format string, args ...any) {
 	os.Exit(code)
 }
 
-// benchmarks tells whether -bench selects BenchmarkServe, and -count runs it
-// at all: testing itself makes a first call even with -count 0.
-func benchmarks() bool {
+// benchmarks tells whether anything will be measured.
+func benchmarks() bool { return selected("BenchmarkServe") || saturating() }
+
+// unmeasuredSaturation says why BenchmarkSaturation, though selected, measures
+// nothing; "" if it does, or isn't selected.
+func unmeasuredSaturation() string {
+	switch name := unsearchable(); {
+	case !selected("BenchmarkSaturation"):
+	case len(sloBounds) == 0:
+		return "BenchmarkSaturation is skipped: it needs -slo, as in -slo ttft=500ms,tpot=50ms"
+	case name != "":
+		return fmt.Sprintf("BenchmarkSaturation is skipped: with -%s there is no rate to search for", name)
+	}
+	return ""
+}
+
+// selected tells whether -bench selects a benchmark, and -count runs it at
+// all: testing itself makes a first call even with -count 0.
+func selected(benchmark string) bool {
 	pattern := flag.Lookup("test.bench").Value.String()
 	if pattern == "" || flag.Lookup("test.list").Value.String() != "" || flag.Lookup("test.count").Value.String() == "0" {
 		return false
@@ -447,7 +522,7 @@ func benchmarks() bool {
 		first, _, _ := strings.Cut(either, "/")
 		// One that doesn't compile is testing's to report, or it was cut
 		// within its brackets.
-		if matched, err := regexp.MatchString(first, "BenchmarkServe"); err != nil || matched {
+		if matched, err := regexp.MatchString(first, benchmark); err != nil || matched {
 			return true
 		}
 	}
@@ -475,7 +550,7 @@ func checkFlags() error {
 		return checkTargetFlags()
 	}
 	flag.Visit(func(f *flag.Flag) {
-		if slices.Contains(targetFlags, f.Name) || !openLoop() && slices.Contains(targetOrOpenFlags, f.Name) || f.Name == "seed" && *tracePath != "" {
+		if slices.Contains(targetFlags, f.Name) || !openLoop() && !saturating() && slices.Contains(targetOrOpenFlags, f.Name) || f.Name == "seed" && *tracePath != "" {
 			errs = append(errs, fmt.Errorf("-%s is for a server that -target names; smol/serve has no use for it", f.Name))
 		}
 	})
@@ -508,7 +583,7 @@ func checkFlags() error {
 
 // checkCommonFlags checks what is said of any server.
 func checkCommonFlags() (errs []error) {
-	if openLoop() && *seed == 0 && *tracePath == "" {
+	if (openLoop() && *tracePath == "" || saturating()) && *seed == 0 {
 		*seed = load.RandomSeed()
 	}
 	errs = append(errs, checkOpenFlags()...)
@@ -578,7 +653,7 @@ func checkTargetFlags() error {
 	if *seed < 0 {
 		wrong("-seed %d, want 1 or more, or 0 for a random one", *seed)
 	}
-	if *seed != 0 && *unsalted && (!openLoop() || *tracePath != "") {
+	if *seed != 0 && *unsalted && (!openLoop() && !saturating() || *tracePath != "") {
 		wrong("-seed %d is of a salt, and -unsalted wants none", *seed)
 	}
 	return errors.Join(errs...)
@@ -779,8 +854,12 @@ func (s *session) announce() {
 	}
 	if openLoop() {
 		units = append(units, verify.OpenUnits()...)
-		slices.Sort(units)
 	}
+	if saturating() {
+		units = append(units, verify.SaturationUnits()...)
+	}
+	slices.Sort(units)
+	units = slices.Compact(units)
 	for _, unit := range units {
 		better := "lower"
 		if verify.HigherIsBetter(unit) {
@@ -800,13 +879,18 @@ func (s *session) announce() {
 	} else {
 		fmt.Printf("output-tokens: %d\n", *outputTokens)
 	}
-	if openLoop() {
+	if openLoop() || saturating() {
 		if trace == nil {
 			fmt.Printf("arrival: %s\n", *arrival)
 		}
 		if len(sloBounds) > 0 {
 			fmt.Printf("slo: %s\n", &sloBounds)
 		}
+	}
+	if saturating() {
+		fmt.Printf("slo-share: %d\n", *sloShare)
+	} else if why := unmeasuredSaturation(); why != "" && len(sloBounds) > 0 {
+		fmt.Fprintf(os.Stderr, "Note: %s\n", why)
 	}
 	if *hourlyUSD > 0 {
 		fmt.Printf("assumed-usd-per-hour: %v\n", *hourlyUSD)
@@ -845,18 +929,28 @@ var knownBy = map[string]string{
 	verify.PromptsInexact:  "about",
 }
 
+// usualProbes is how many rates a search tries that starts within a factor of
+// four of its end.
+const usualProbes = 7
+
+// takes is how long a request takes there.
+func takes(threads, input, output int) time.Duration {
+	prefill, step := 2200*time.Microsecond, 26*time.Millisecond // a token
+	if threads > 1 {
+		prefill, step = 1250*time.Microsecond, 19*time.Millisecond
+	}
+	return time.Duration(input)*prefill + time.Duration(output)*step
+}
+
 // expect estimates how long a run takes, from the figures of the README's
 // reference machine.
 func (s *session) expect() (lines int, d time.Duration) {
-	for _, c := range configurations() {
-		prefill, step := 2200*time.Microsecond, 26*time.Millisecond // a token
-		if c.threads > 1 {
-			prefill, step = 1250*time.Microsecond, 19*time.Millisecond
-		}
-		takes := func(input, output int) time.Duration {
-			return time.Duration(input)*prefill + time.Duration(output)*step
-		}
-		each := takes(c.input, *outputTokens)
+	list := configurations()
+	if !selected("BenchmarkServe") {
+		list = nil
+	}
+	for _, c := range list {
+		each := takes(c.threads, c.input, *outputTokens)
 		prompts, warmups := ofLength(s.corpus, c.input)
 		d += time.Duration(len(warmups)) * each
 		pass := time.Duration(len(prompts)) * each
@@ -864,13 +958,23 @@ func (s *session) expect() (lines int, d time.Duration) {
 			pass = 0
 			for i := range due {
 				if trace != nil {
-					each = takes(trace.Requests[i].Input, trace.Requests[i].Output)
+					each = takes(c.threads, trace.Requests[i].Input, trace.Requests[i].Output)
 				}
 				pass += each
 			}
 			pass = max(pass, time.Duration(due[len(due)-1]))
 		}
 		d += time.Duration(passes()) * pass
+		lines++
+	}
+	for _, c := range searches() {
+		each := takes(c.threads, c.input, *outputTokens)
+		_, warmups := ofLength(s.corpus, c.input)
+		pass := time.Duration(c.load.Requests) * each // at the rate that is searched for
+		if most := time.Duration(c.load.DurationNS); most > 0 && (pass == 0 || pass > most) {
+			pass = most
+		}
+		d += usualProbes * (pass + time.Duration(len(warmups))*each)
 		lines++
 	}
 	repeat := repetitions() * len(cpuList())
@@ -943,15 +1047,29 @@ func (s *session) close() (code int) {
 
 // configuration is one of those that the flags ask for.
 type configuration struct {
-	name    string // behind BenchmarkServe/
+	name    string // behind the benchmark's own
 	threads int    // 0 for a target
 	input   int    // 0 for a trace, which has many
 	load    *verify.Load
 }
 
-// configurations returns them in the order in which they are measured: that of
-// the axes, or the random one of -order.
-func configurations() (list []configuration) {
+// configurations returns those of BenchmarkServe in the order in which they
+// are measured: that of the axes, or the random one of -order.
+func configurations() []configuration {
+	names, loads := arrivals()
+	return alongAxes("BenchmarkServe", names, loads)
+}
+
+// searches returns those of BenchmarkSaturation, whose load has no axis.
+func searches() []configuration {
+	if !saturating() {
+		return nil
+	}
+	return alongAxes("BenchmarkSaturation", []string{""}, []*verify.Load{searchLoad()})
+}
+
+// alongAxes crosses the axes of a benchmark with loads, the innermost.
+func alongAxes(benchmark string, names []string, loads []*verify.Load) (list []configuration) {
 	threads, inputs := *threadsAxis, *inputAxis
 	if *targetURL != "" {
 		threads = ints{0}
@@ -959,7 +1077,6 @@ func configurations() (list []configuration) {
 	if trace != nil {
 		inputs = ints{0}
 	}
-	names, loads := arrivals()
 	for _, t := range threads {
 		for _, input := range inputs {
 			for i, name := range names {
@@ -969,13 +1086,13 @@ func configurations() (list []configuration) {
 				if t > 0 {
 					name = fmt.Sprintf("threads=%d/%s", t, name)
 				}
-				list = append(list, configuration{name, t, input, loads[i]})
+				list = append(list, configuration{strings.TrimSuffix(name, "/"), t, input, loads[i]})
 			}
 		}
 	}
 	if *orderSeed > 0 {
 		slices.SortFunc(list, func(a, b configuration) int {
-			return verify.CompareOrder(*orderSeed, "BenchmarkServe/"+a.name, "BenchmarkServe/"+b.name)
+			return verify.CompareOrder(*orderSeed, benchmark+"/"+a.name, benchmark+"/"+b.name)
 		})
 	}
 	return list
@@ -991,8 +1108,29 @@ func BenchmarkServe(b *testing.B) {
 	if run == nil {
 		b.Skip("TestMain opened no run")
 	}
+	measureEach(b, configurations(), func(b *testing.B, c configuration) {
+		run.Benchmark(b, cellOf(c.load, run.cell(b, c)))
+	})
+}
+
+// BenchmarkSaturation searches for the highest rate that holds -slo, from the
+// least -rate, or from what one client gets. Without -slo it does nothing. A
+// search is one line, and one iteration: what -benchtime adds does nothing.
+func BenchmarkSaturation(b *testing.B) {
+	if run == nil || !saturating() {
+		b.Skip("there is no -slo to hold, or no rate to search for")
+	}
+	measureEach(b, searches(), func(b *testing.B, c configuration) {
+		cell := run.cell(b, c)
+		cell.Open = c.load
+		run.Saturation(b, cell, *sloShare)
+	})
+}
+
+// measureEach measures all of a list, as often as testing asks for it.
+func measureEach(b *testing.B, list []configuration, measure func(*testing.B, configuration)) {
 	cpus, repeat := cpuList(), repetitions()
-	for _, c := range configurations() {
+	for _, c := range list {
 		calls := 0
 		b.Run(c.name, func(b *testing.B) {
 			// testing makes the first call before it sets GOMAXPROCS to what
@@ -1002,12 +1140,13 @@ func BenchmarkServe(b *testing.B) {
 			if failFast() && run.Failed() {
 				run.Unmeasured(b, errors.New("-failfast, and one before it failed"))
 			}
-			run.measure(b, c)
+			measure(b, c)
 		})
 	}
 }
 
-func (s *session) measure(b *testing.B, c configuration) {
+// cell has the server of a configuration, and returns all but its load.
+func (s *session) cell(b *testing.B, c configuration) load.Cell {
 	cell := load.Cell{OutputTokens: *outputTokens, ExactOutput: true}
 	if s.Header.Target != nil {
 		cell.Input, cell.Requests = c.input, *requests
@@ -1018,7 +1157,7 @@ func (s *session) measure(b *testing.B, c configuration) {
 		}
 		cell.Prompts, cell.Warmups = ofLength(s.corpus, c.input)
 	}
-	s.Benchmark(b, cellOf(c.load, cell))
+	return cell
 }
 
 // cellOf adds a load to a cell. With an SLO every failure is a miss, and no

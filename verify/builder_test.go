@@ -360,7 +360,8 @@ func newRecord(t testing.TB, l []byte) any {
 	kind, _ := recordKind(l)
 	record, ok := map[string]any{
 		KindHeader: &Header{}, KindCorpus: &Corpus{}, KindServer: &Server{}, KindPlan: &Plan{}, KindRequest: &Request{},
-		KindServed: &Served{}, KindMemory: &Memory{}, KindConfiguration: &Configuration{}, KindTrailer: &Trailer{},
+		KindServed: &Served{}, KindMemory: &Memory{}, KindConfiguration: &Configuration{}, KindSaturation: &Saturation{},
+		KindTrailer: &Trailer{},
 	}[kind]
 	if !ok {
 		t.Fatalf("no kind: %s", l)

@@ -56,6 +56,7 @@ func (p *replay) plan(plan *Plan) {
 	}
 	p.planName(where, plan)
 	p.planOrder(where, plan)
+	p.planProbe(where, plan)
 	p.planAxes(where, plan)
 	p.planPrompts(where, plan)
 	p.planTarget(where, plan)
@@ -700,7 +701,9 @@ func (p *replay) checkValidity(where string, closing *Configuration) {
 			p.problem(where, "it is called valid, but %s", missed)
 			return
 		}
-		p.warnFloor(where, closing.Measured-closing.Failed)
+		if plan.Probe == 0 {
+			p.warnFloor(where, closing.Measured-closing.Failed)
+		}
 	}
 	if cached := sum.CachedPercent(); cached > float64(plan.MaxCached) {
 		p.problem(where, "it is called valid, but a cache answered %.1f %% of its prompts, more than max_cached %d", cached, plan.MaxCached)

@@ -11,21 +11,44 @@ import (
 // Less may have its reasons, -bench with a pattern say; so what is missing is
 // a doubt, and no contradiction.
 
+// measured is one line of a benchmark: what its axes are, and which repetition.
+type measured struct {
+	axes       []Axis
+	repetition int
+}
+
 // warnMissing names combinations of the axes, and repetitions, that the flags
 // ask for and the file doesn't have.
 func (p *replay) warnMissing() {
-	r := p.report
-	if len(r.Results) == 0 || r.Header.Target != nil {
+	if p.report.Header.Target != nil {
+		return
+	}
+	var configurations, searches []measured
+	for _, c := range p.report.Results {
+		if c.Plan.Probe == 0 {
+			configurations = append(configurations, measured{c.Plan.Axes, c.Plan.Repetition})
+		}
+	}
+	for _, s := range p.report.Saturations {
+		searches = append(searches, measured{s.Axes, s.Repetition})
+	}
+	p.warnFewer("configurations", configurations)
+	p.warnFewer("searches", searches)
+}
+
+// warnFewer does so for one benchmark; one that wasn't run at all isn't missed.
+func (p *replay) warnFewer(noun string, list []measured) {
+	if len(list) == 0 {
 		return
 	}
 	flags := map[string]string{}
-	for _, f := range r.Header.Flags {
+	for _, f := range p.report.Header.Flags {
 		flags[f.Name] = f.Value
 	}
 	// Every axis that has a flag of its name with a list of numbers.
 	wanted := []string{""}
 	var keys []string
-	for _, axis := range r.Results[0].Plan.Axes {
+	for _, axis := range list[0].axes {
 		values, ok := numbers(flags[axis.Key])
 		if !ok {
 			continue
@@ -40,15 +63,15 @@ func (p *replay) warnMissing() {
 		wanted = longer
 	}
 	repetitions := map[string]int{}
-	for _, c := range r.Results {
+	for _, m := range list {
 		var parts []string
-		for _, axis := range c.Plan.Axes {
+		for _, axis := range m.axes {
 			if slices.Contains(keys, axis.Key) {
 				parts = append(parts, axis.Key+"="+axis.Value)
 			}
 		}
 		name := strings.Join(parts, "/")
-		repetitions[name] = max(repetitions[name], c.Plan.Repetition)
+		repetitions[name] = max(repetitions[name], m.repetition)
 	}
 	count, err := strconv.Atoi(flags["test.count"])
 	if err != nil || count < 1 {
@@ -61,7 +84,7 @@ func (p *replay) warnMissing() {
 		}
 	}
 	if len(missing) > 0 {
-		p.warn("the flags ask for more than was measured: of %d configurations too few repetitions of %s", len(wanted), strings.Join(missing, ", "))
+		p.warn("the flags ask for more than was measured: of %d %s too few repetitions of %s", len(wanted), noun, strings.Join(missing, ", "))
 	}
 }
 

@@ -72,6 +72,11 @@ func recordAt(line []byte) string {
 			id, _, _ := bytes.Cut(rest[:min(len(rest), 100)], []byte(`"`))
 			return kind + " " + string(id)
 		}
+	case KindSaturation:
+		if _, rest, found := bytes.Cut(line, []byte(`"name":"`)); found {
+			name, _, _ := bytes.Cut(rest[:min(len(rest), 200)], []byte(`"`))
+			return kind + " " + string(name)
+		}
 	case KindPlan, KindConfiguration, KindMemory:
 		if _, rest, found := bytes.Cut(line, []byte(`"config":`)); found {
 			config, _, _ := bytes.Cut(rest[:min(len(rest), 20)], []byte(`,`))

@@ -36,7 +36,7 @@ func TargetUnits() []string {
 
 // HigherIsBetter says in which direction a unit improves.
 func HigherIsBetter(unit string) bool {
-	return slices.Contains([]string{UnitThroughput, UnitAchieved, UnitGoodput, UnitSLOShare}, unit)
+	return slices.Contains([]string{UnitThroughput, UnitAchieved, UnitGoodput, UnitSLOShare, UnitSaturation, UnitBracket}, unit)
 }
 
 // Percentile returns 100 times the percentile of sorted, linearly

@@ -37,9 +37,13 @@ func (p *replay) planOrder(where string, plan *Plan) {
 	if p.ordered == nil {
 		p.ordered = map[string]string{}
 	}
-	benchmark, _, _ := strings.Cut(plan.Name, "/")
-	if last := p.ordered[benchmark]; last != "" && CompareOrder(seed, last, plan.Name) > 0 {
-		p.problem(where, "%s comes after %s, but by order_seed %d it goes before it", plan.Name, last, seed)
+	name := plan.Name
+	if plan.Probe > 0 { // searches are ordered, the probes of one are not
+		name = plan.probeOf()
 	}
-	p.ordered[benchmark] = plan.Name
+	benchmark, _, _ := strings.Cut(name, "/")
+	if last := p.ordered[benchmark]; last != "" && CompareOrder(seed, last, name) > 0 {
+		p.problem(where, "%s comes after %s, but by order_seed %d it goes before it", name, last, seed)
+	}
+	p.ordered[benchmark] = name
 }

@@ -235,10 +235,11 @@ func printedText(x float64) string {
 	return strconv.FormatFloat(x, 'f', places, 64)
 }
 
-// CheckPrinted holds printed lines against the configurations of r and adds
-// what contradicts to r's problems. The k-th result of a name is that of its
-// repetition k; a valid configuration has one, with its passes as iterations
-// and its metrics as testing rounds them, and no other result is there. ns/op
+// CheckPrinted holds printed lines against the configurations and saturations
+// of r and adds what contradicts to r's problems. The k-th result of a name is
+// that of its repetition k; a valid configuration that is no probe has one,
+// and so has a valid saturation, with its passes as iterations and its metrics
+// as testing rounds them, and no other result is there. ns/op
 // and what -benchmem adds are testing's own and not looked at. Where lines
 // "Evidence: PATH sha256 SUM" tell the runs of the output apart, that with this
 // file's hash is the one.
@@ -275,7 +276,8 @@ func (r *Report) checkPrinted(p *Printed) {
 	}
 	for _, u := range p.Units {
 		better := map[bool]string{true: "higher", false: "lower"}[HigherIsBetter(u.Unit)]
-		if (slices.Contains(Units(), u.Unit) || slices.Contains(TargetUnits(), u.Unit)) && u.Key == "better" && u.Value != better {
+		known := slices.Concat(Units(), TargetUnits(), OpenUnits(), SaturationUnits())
+		if slices.Contains(known, u.Unit) && u.Key == "better" && u.Value != better {
 			problem(u.Line, "", "unit %s with better=%s, want %s", u.Unit, u.Value, better)
 		}
 	}
@@ -286,27 +288,24 @@ func (r *Report) checkPrinted(p *Printed) {
 		}
 	}
 	taken := map[int]bool{} // by line
-	for _, c := range r.Results {
-		name := c.Plan.printedName()
-		where := fmt.Sprintf("configuration %d, repetition %d of %s", c.Plan.Config, c.Plan.Repetition, name)
-		valid := c.Configuration != nil && c.Configuration.Valid
-		list := results[name]
-		if c.Plan.Repetition < 1 || c.Plan.Repetition > len(list) {
-			if valid {
-				problem(0, where, "it is valid, but no line was printed for it")
+	for _, c := range r.lines() {
+		list := results[c.name]
+		if c.repetition < 1 || c.repetition > len(list) {
+			if c.valid {
+				problem(0, c.where, "it is valid, but no line was printed for it")
 			}
 			continue
 		}
-		result := list[c.Plan.Repetition-1]
+		result := list[c.repetition-1]
 		taken[result.Line] = true
 		switch {
-		case valid && result.Failed:
-			problem(result.Line, where, "it is valid, but printed as failed")
-		case !valid && !result.Failed:
-			problem(result.Line, where, "a line was printed, but it isn't valid")
-		case valid:
-			for _, fault := range result.differs(c.Configuration) {
-				problem(result.Line, where, "%s", fault)
+		case c.valid && result.Failed:
+			problem(result.Line, c.where, "it is valid, but printed as failed")
+		case !c.valid && !result.Failed:
+			problem(result.Line, c.where, "a line was printed, but it isn't valid")
+		case c.valid:
+			for _, fault := range result.differs(c.passes, c.metrics) {
+				problem(result.Line, c.where, "%s", fault)
 			}
 		}
 	}
@@ -315,6 +314,36 @@ func (r *Report) checkPrinted(p *Printed) {
 			problem(result.Line, "", "%s has no configuration in the evidence", result.Name)
 		}
 	}
+}
+
+// resultLine is what has one result line, if it is valid.
+type resultLine struct {
+	name, where string
+	repetition  int
+	valid       bool
+	passes      int
+	metrics     []Metric
+}
+
+// lines returns what result lines there may be: one for each configuration
+// that is no probe, and one for each search.
+func (r *Report) lines() (out []resultLine) {
+	for _, c := range r.Results {
+		if c.Plan.Probe > 0 {
+			continue
+		}
+		name := c.Plan.printedName()
+		l := resultLine{name: name, repetition: c.Plan.Repetition, where: fmt.Sprintf("configuration %d, repetition %d of %s", c.Plan.Config, c.Plan.Repetition, name)}
+		if c.Configuration != nil {
+			l.valid, l.passes, l.metrics = c.Configuration.Valid, c.Configuration.Passes, c.Configuration.Metrics
+		}
+		out = append(out, l)
+	}
+	for _, s := range r.Saturations {
+		name := s.printedName()
+		out = append(out, resultLine{name, fmt.Sprintf("saturation, repetition %d of %s", s.Repetition, name), s.Repetition, s.Valid, s.Passes, s.Metrics})
+	}
+	return out
 }
 
 // configValue is what a configuration line must say by the evidence; have, if
@@ -342,6 +371,12 @@ func (r *Report) configValue(key, have string) string {
 				return file.describe()
 			}
 		}
+	case "slo-share":
+		for _, s := range r.Saturations {
+			if want := strconv.Itoa(s.Share); want != have {
+				return want
+			}
+		}
 	case "output-tokens":
 		for _, c := range r.Results {
 			if want := strconv.Itoa(c.Plan.OutputTokens); want != have {
@@ -352,15 +387,15 @@ func (r *Report) configValue(key, have string) string {
 	return have
 }
 
-func (result *PrintedResult) differs(c *Configuration) (faults []string) {
-	if result.Iterations != int64(c.Passes) {
-		faults = append(faults, fmt.Sprintf("%d iterations, but passes %d", result.Iterations, c.Passes))
+func (result *PrintedResult) differs(passes int, metrics []Metric) (faults []string) {
+	if result.Iterations != int64(passes) {
+		faults = append(faults, fmt.Sprintf("%d iterations, but passes %d", result.Iterations, passes))
 	}
 	left := map[string]string{}
 	for _, v := range result.Values {
 		left[v.Unit] = v.Text
 	}
-	for _, m := range c.Metrics {
+	for _, m := range metrics {
 		switch text, found := left[m.Unit]; {
 		case !found:
 			faults = append(faults, fmt.Sprintf("%s is missing, want %s", m.Unit, printedText(m.Value)))

@@ -123,6 +123,10 @@ func (p *replay) server(s *Server) {
 		p.stop(where, "it stands within configuration %d", p.cell.plan.Config)
 		return
 	}
+	if len(p.probes) > 0 {
+		p.stop(where, "it stands in the search %s, which isn't closed", p.probes[0].Plan.probeOf())
+		return
+	}
 	if want := len(p.report.Servers) + 1; s.Server != want {
 		p.problem(where, "server number %d, want %d", s.Server, want)
 	}
@@ -269,6 +273,10 @@ func isHex(s string, size int) bool {
 func (p *replay) close(t *Trailer) {
 	if p.cell != nil {
 		p.stop("trailer", "it stands within configuration %d", p.cell.plan.Config)
+		return
+	}
+	if len(p.probes) > 0 {
+		p.stop("trailer", "it stands in the search %s, which isn't closed", p.probes[0].Plan.probeOf())
 		return
 	}
 	p.report.Trailer = t

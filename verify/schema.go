@@ -17,7 +17,8 @@ const (
 	KindRequest       = "request"       // one finished request, as its client saw it
 	KindServed        = "served"        // the same request, as the server saw it
 	KindMemory        = "memory"        // samples of the server's resident set
-	KindConfiguration = "configuration" // closes a configuration; one printed line
+	KindConfiguration = "configuration" // closes a configuration; one printed line, unless it is a probe
+	KindSaturation    = "saturation"    // closes a search over the configurations before it; one printed line
 	KindTrailer       = "trailer"
 )
 
@@ -231,6 +232,8 @@ type Plan struct {
 	PerPass   int `json:"per_pass,omitempty"`   // each pass has the next so many of Prompts; 0: each has all of them
 	MaxFailed int `json:"max_failed,omitempty"` // measured requests that may fail
 	MaxCached int `json:"max_cached,omitempty"` // percent of the prompts' tokens that a cache may answer
+
+	Probe int `json:"probe,omitempty"` // number, from 1, in the search for a saturation that it is a part of; it has no line of its own
 }
 
 // Axis is one key=value of a benchmark's name.

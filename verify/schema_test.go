@@ -20,7 +20,8 @@ func TestSchemaPageIsComplete(t *testing.T) {
 	want := map[string][]string{}
 	for kind, record := range map[string]any{
 		KindHeader: Header{}, KindCorpus: Corpus{}, KindServer: Server{}, KindPlan: Plan{}, KindRequest: Request{},
-		KindServed: Served{}, KindMemory: Memory{}, KindConfiguration: Configuration{}, KindTrailer: Trailer{},
+		KindServed: Served{}, KindMemory: Memory{}, KindConfiguration: Configuration{}, KindSaturation: Saturation{},
+		KindTrailer: Trailer{},
 	} {
 		collectFields(kind, reflect.TypeOf(record), want)
 	}
@@ -34,7 +35,7 @@ func TestSchemaPageIsComplete(t *testing.T) {
 			t.Errorf("section %s is about no type of schema.go", name)
 		}
 	}
-	for _, unit := range slices.Concat(Units(), TargetUnits(), OpenUnits()) {
+	for _, unit := range slices.Concat(Units(), TargetUnits(), OpenUnits(), SaturationUnits()) {
 		if !strings.Contains(string(data), "| `"+unit+"` |") {
 			t.Errorf("unit %s has no definition", unit)
 		}

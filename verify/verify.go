@@ -93,16 +93,17 @@ type Result struct {
 
 // Report is what Replay found in a file.
 type Report struct {
-	Verdict  Verdict
-	Problems []*Problem // at most 100
-	Warnings []string   // doubts that contradict nothing; the run's own are in Header
-	Header   *Header    // nil if the file has no readable first line
-	Corpus   *Corpus
-	Servers  []Server
-	Results  []Result
-	Trailer  *Trailer // nil if it is missing
-	SHA256   string   // of the whole file
-	Missing  string   // what an incomplete file lacks
+	Verdict     Verdict
+	Problems    []*Problem // at most 100
+	Warnings    []string   // doubts that contradict nothing; the run's own are in Header
+	Header      *Header    // nil if the file has no readable first line
+	Corpus      *Corpus
+	Servers     []Server
+	Results     []Result
+	Saturations []Saturation
+	Trailer     *Trailer // nil if it is missing
+	SHA256      string   // of the whole file
+	Missing     string   // what an incomplete file lacks
 
 	answers map[string]answer // by prompt id, the longest
 }
@@ -209,6 +210,7 @@ type replay struct {
 	repeats map[string]int               // of a name and GOMAXPROCS
 	ordered map[string]string            // by benchmark, the last name, where there is an order_seed
 	cell    *cell                        // the open configuration
+	probes  []Result                     // of the open search
 	lastNS  int64                        // end of all before the open configuration
 	slot    *Served                      // the last to hold the server's slot before it
 
@@ -253,6 +255,8 @@ func (p *replay) end(rest []byte) {
 		r.Missing = "no header: the file is empty or its first line is cut off"
 	case p.cell != nil:
 		r.Missing = fmt.Sprintf("the run ended within configuration %d, %s, after %d requests", p.cell.plan.Config, p.cell.plan.Name, len(p.cell.requests))
+	case len(p.probes) > 0:
+		r.Missing = fmt.Sprintf("the run ended within the search %s, after %d probes", p.probes[0].Plan.probeOf(), len(p.probes))
 	default:
 		r.Missing = fmt.Sprintf("no trailer: the run ended after %d configurations", len(r.Results))
 	}
@@ -260,7 +264,11 @@ func (p *replay) end(rest []byte) {
 
 func (p *replay) closeCell() {
 	if c := p.cell; c != nil {
-		p.report.Results = append(p.report.Results, Result{c.plan, c.configuration, len(c.requests), c.queueNS})
+		result := Result{c.plan, c.configuration, len(c.requests), c.queueNS}
+		p.report.Results = append(p.report.Results, result)
+		if c.plan.Probe > 0 {
+			p.probes = append(p.probes, result)
+		}
 		p.cell = nil
 	}
 }
@@ -307,6 +315,8 @@ func (p *replay) record(line []byte) {
 		take(p, line, p.memory)
 	case KindConfiguration:
 		take(p, line, p.configuration)
+	case KindSaturation:
+		take(p, line, p.saturation)
 	case KindTrailer:
 		take(p, line, p.close)
 	default:

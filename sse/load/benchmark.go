@@ -33,6 +33,7 @@ type Cell struct {
 	MaxFailed int // measured requests that may fail, shown beside the metrics; of an open loop on any server
 	MaxCached int // percent of the prompts' tokens that a cache may answer; 0 means 5, below 0 none
 
+	probe int // number in a search for a saturation, from 1; 0 for none
 }
 
 // Defaults of a Cell.
@@ -105,6 +106,7 @@ func (r *Run) measure(parent context.Context, name string, cell Cell, more func(
 		Kind: verify.KindPlan, Config: r.configs + 1, Server: r.servers, Name: name, Axes: axes(name),
 		Repetition: r.repeats[key] + 1, GOMAXPROCS: runtime.GOMAXPROCS(0), Load: arrivals,
 		Prompts: cell.Prompts, Warmups: cell.Warmups, OutputTokens: cell.OutputTokens, ExactOutput: cell.ExactOutput,
+		Probe: cell.probe,
 	}
 	var source passes
 	var err error

@@ -63,6 +63,9 @@ func (r *Run) prepare(ctx context.Context, plan *verify.Plan, cell Cell) (passes
 		return nil, fmt.Errorf("load: no prompt of %d tokens: the run was opened for others (Options.Inputs), or the file of prompts has none", input)
 	}
 	count, known := countedPasses()
+	if plan.Probe > 0 {
+		count, known = 1, true
+	}
 	if t.counted(input) && !known {
 		return nil, fmt.Errorf("load: passes have to be counted here, for their prompts are made before the first, or may run out: -benchtime 1x, or 5x, in place of %s", flag.Lookup("test.benchtime").Value)
 	}
