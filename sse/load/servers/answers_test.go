@@ -162,7 +162,6 @@ var questions = []string{
 	"What is the capital of France? Answer in one sentence.",
 	"Repeat: é, ß, 漢字, 😀, naïve café.",
 	"Write a limerick about the number 7.",
-	"Hi",
 }
 
 // What is streamed is what the same server says in one piece: text, reason,

@@ -21,7 +21,7 @@
 //	export SERVEBENCH_LLAMASERVER_PYTHON="$dir/llamaserver/bin/python"
 //	export SERVEBENCH_TRANSFORMERS_PYTHON="$dir/transformers/bin/python"
 //	export SERVEBENCH_SERVERS_WEIGHTS="$dir/weights"
-//	go test -v ./sse/load/servers -need llamaserver,transformers
+//	go test -timeout 30m -v ./sse/load/servers -need llamaserver,transformers
 //
 // To try the benchmark on one of them by hand, start it in another shell; it
 // runs until its input ends (Ctrl-D):

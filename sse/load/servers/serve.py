@@ -1,12 +1,15 @@
 """Starts a server that others wrote, with SmolLM2-135M-Instruct in FP32.
 
-    python serve.py llamaserver DIR PORT     llama.cpp's server, out of xllamacpp
-    python serve.py transformers DIR PORT    Hugging Face's transformers serve
+    python serve.py llamaserver DIR PORT [THREADS]     llama.cpp's server, out of xllamacpp
+    python serve.py transformers DIR PORT [THREADS]    Hugging Face's transformers serve
 
-DIR is what weights.py wrote. The server listens on 127.0.0.1:PORT, with two
-threads and otherwise as it does by default, and is ready when GET /health
-answers 200. It ends when standard input ends, so that it outlives nobody who
-started it through a pipe.
+DIR is what weights.py wrote. The server listens on 127.0.0.1:PORT, computes
+with so many threads, by default one, and is ready when GET /health answers
+200. It ends when standard input ends, so that it outlives nobody who started
+it through a pipe.
+
+Several threads wait for each other by spinning: with other work on the
+machine's CPUs, a token that takes 20 ms can take seconds.
 """
 
 import os
@@ -16,7 +19,6 @@ from pathlib import Path
 
 HOST = "127.0.0.1"
 MODEL = "SmolLM2-135M-Instruct"
-THREADS = 2
 
 
 def end_with_stdin():
@@ -30,7 +32,7 @@ def end_with_stdin():
     threading.Thread(target=wait, daemon=True).start()
 
 
-def llamaserver(directory, port):
+def llamaserver(directory, port, threads):
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -40,8 +42,8 @@ def llamaserver(directory, port):
     params.port = port
     params.n_ctx = 8192
     params.n_parallel = 2
-    params.cpuparams.n_threads = THREADS
-    params.cpuparams_batch.n_threads = THREADS
+    params.cpuparams.n_threads = threads
+    params.cpuparams_batch.n_threads = threads
     # The cache in FP32, too: the FP16 of the default is another computation.
     params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
     server = xllamacpp.Server(params)  # serves from threads of its own
@@ -49,10 +51,10 @@ def llamaserver(directory, port):
     threading.Event().wait()
 
 
-def transformers(directory, port):
+def transformers(directory, port, threads):
     # Before anything is imported that reads them.
     os.environ["HF_HUB_OFFLINE"] = "1"
-    os.environ["OMP_NUM_THREADS"] = str(THREADS)
+    os.environ["OMP_NUM_THREADS"] = str(threads)
     from transformers.cli.transformers import main
 
     os.chdir(directory)  # the model is called as its path is
@@ -63,13 +65,13 @@ def transformers(directory, port):
 
 def run():
     servers = {f.__name__: f for f in (llamaserver, transformers)}
-    if len(sys.argv) != 4 or sys.argv[1] not in servers or not sys.argv[3].isdigit():
+    if len(sys.argv) not in (4, 5) or sys.argv[1] not in servers or not all(a.isdigit() for a in sys.argv[3:]):
         sys.exit(__doc__)
     directory = Path(sys.argv[2]).resolve()
     if not directory.is_dir():
         sys.exit(f"serve.py: {directory} isn't there: weights.py writes it")
     end_with_stdin()
-    servers[sys.argv[1]](directory, int(sys.argv[3]))
+    servers[sys.argv[1]](directory, int(sys.argv[3]), int(sys.argv[4]) if len(sys.argv) == 5 else 1)
 
 
 if __name__ == "__main__":

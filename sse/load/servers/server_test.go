@@ -45,7 +45,25 @@ var kinds = []*kind{
 // each runs a test against every kind.
 func each(t *testing.T, test func(t *testing.T, k *kind)) {
 	for _, k := range kinds {
-		t.Run(k.name, func(t *testing.T) { test(t, k) })
+		t.Run(k.name, func(t *testing.T) {
+			defer k.explain(t)
+			test(t, k)
+		})
+	}
+}
+
+// explain says what became of the shared server in a test that failed, and
+// lets the next test have a new one if it is gone.
+func (k *kind) explain(t *testing.T) {
+	if k.shared == nil || !t.Failed() {
+		return
+	}
+	select {
+	case <-k.shared.ended:
+		t.Logf("%s has ended: %v:\n%s", k.name, k.shared.command.ProcessState, k.shared.said())
+		k.shared.stop()
+		k.shared = nil
+	default:
 	}
 }
 
