@@ -249,7 +249,31 @@ var (
 	share      = flag.String("share", "", "open loop: be the generator `K/N` of several, each with its part of the rate and a -seed of its own")
 )
 
+// roofline is a flag that says when the client is tried against a null server:
+// unless it is given, before open loops.
+type roofline struct{ load.Roofline }
+
+func (r *roofline) String() string {
+	return [...]string{load.RooflineOpen: "open loops", load.RooflineAlways: "true", load.RooflineNever: "false"}[r.Roofline]
+}
+
+func (r *roofline) Set(value string) error {
+	wanted, err := strconv.ParseBool(value)
+	if err != nil {
+		return errors.New("want true or false")
+	}
+	if r.Roofline = load.RooflineNever; wanted {
+		r.Roofline = load.RooflineAlways
+	}
+	return nil
+}
+
+func (r *roofline) IsBoolFlag() bool { return true }
+
+var clientProof roofline
+
 func init() {
+	flag.Var(&clientProof, "roofline", "first try for a second what this client can do, against a server that does nothing; the default is to do so for open loops")
 	flag.Var(&rateAxis, "rate", "open loop: measure with these `numbers` of requests a second, in place of -conc; BenchmarkSaturation starts at the least")
 	flag.Var(&rateSteps, "steps", "open loop: measure with rates one after the other, as in `0.5:30s,1:30s`")
 	flag.Var(&sloBounds, "slo", "open loop: a request is good if it keeps `BOUNDS`, as in ttft=500ms,tpot=50ms,e2e=3s, from when it was due; BenchmarkSaturation needs them")
@@ -745,7 +769,8 @@ func open() (*session, error) {
 		}
 		s.Run, err = load.NewRun(load.Options{
 			Dir: *evidenceDir, Source: ".", Flags: flags(), HourlyUSD: *hourlyUSD, Corpus: s.corpus, Inputs: *inputAxis, Trace: traced(), OrderSeed: *orderSeed, Idle: *idleLimit,
-			Target: target(),
+			Roofline: clientProof.Roofline,
+			Target:   target(),
 		})
 		return s, err
 	}
@@ -767,6 +792,7 @@ func open() (*session, error) {
 	}
 	if s.Run, err = load.NewRun(load.Options{
 		Dir: *evidenceDir, Source: ".", Flags: flags(), HourlyUSD: *hourlyUSD, Corpus: s.corpus, Trace: traced(), OrderSeed: *orderSeed, Idle: *idleLimit,
+		Roofline: clientProof.Roofline,
 	}); err != nil {
 		return nil, err
 	}
@@ -1032,6 +1058,16 @@ func (s *session) close() (code int) {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "Error: %v\n", err)
 		code = 1
+	}
+	if err := s.Unproven(); err != nil {
+		fmt.Fprintf(os.Stderr, "Warning: %v\n", err)
+	}
+	if end.Report != nil {
+		for _, c := range end.Report.Results {
+			for _, doubt := range c.Strain {
+				fmt.Fprintf(os.Stderr, "Warning: %s (repetition %d): %s\n", c.Plan.Name, c.Plan.Repetition, doubt)
+			}
+		}
 	}
 	for _, reason := range end.Invalid {
 		fmt.Fprintf(os.Stderr, "Invalid: %s\n", reason)

@@ -360,7 +360,7 @@ func newRecord(t testing.TB, l []byte) any {
 	kind, _ := recordKind(l)
 	record, ok := map[string]any{
 		KindHeader: &Header{}, KindCorpus: &Corpus{}, KindServer: &Server{}, KindPlan: &Plan{}, KindRequest: &Request{},
-		KindServed: &Served{}, KindMemory: &Memory{}, KindConfiguration: &Configuration{}, KindSaturation: &Saturation{},
+		KindClient: &Client{}, KindServed: &Served{}, KindMemory: &Memory{}, KindConfiguration: &Configuration{}, KindSaturation: &Saturation{},
 		KindTrailer: &Trailer{},
 	}[kind]
 	if !ok {

@@ -21,6 +21,7 @@ type cell struct {
 	sampleNS      int64           // of the last sample of memory
 	sum           Summary
 	queueNS       int64
+	strain        []string
 	doubtful      bool // a record is wrong in itself: what it is compared with would only say so again
 	configuration *Configuration
 }
@@ -345,7 +346,7 @@ func (p *replay) judge(where string, closing *Configuration) {
 		return
 	}
 	for _, check := range []func(string, *Configuration){
-		p.checkConserved, p.checkSchedule, p.checkWitnesses, p.checkSlot, p.checkLoad, p.checkPhases, p.checkTurns, p.checkTotals, p.checkInflight, p.checkPeak, p.checkValidity,
+		p.checkConserved, p.checkSchedule, p.checkWitnesses, p.checkSlot, p.checkLoad, p.checkPhases, p.checkTurns, p.checkTotals, p.checkClient, p.checkInflight, p.checkPeak, p.checkValidity,
 	} {
 		problems := len(p.report.Problems)
 		if check(where, closing); len(p.report.Problems) > problems {

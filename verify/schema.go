@@ -15,6 +15,7 @@ const (
 	KindServer        = "server"
 	KindPlan          = "plan"          // opens a configuration
 	KindRequest       = "request"       // one finished request, as its client saw it
+	KindClient        = "client"        // what the measuring process can do, by a null server; before the configurations it is about
 	KindServed        = "served"        // the same request, as the server saw it
 	KindMemory        = "memory"        // samples of the server's resident set
 	KindConfiguration = "configuration" // closes a configuration; one printed line, unless it is a probe
@@ -418,7 +419,8 @@ type Configuration struct {
 	PromptTokens int64 `json:"prompt_tokens,omitempty"`
 	CachedTokens int64 `json:"cached_tokens,omitempty"`
 
-	Open *Open `json:"open,omitempty"` // of an open loop: how its plan was kept
+	Open   *Open   `json:"open,omitempty"`   // of an open loop: how its plan was kept
+	Client *Effort `json:"client,omitempty"` // what the measuring process did, from the first pass to the end of the last
 }
 
 // Spans says where the time of some requests went: sums in ns, each over the

@@ -20,7 +20,7 @@ func TestSchemaPageIsComplete(t *testing.T) {
 	want := map[string][]string{}
 	for kind, record := range map[string]any{
 		KindHeader: Header{}, KindCorpus: Corpus{}, KindServer: Server{}, KindPlan: Plan{}, KindRequest: Request{},
-		KindServed: Served{}, KindMemory: Memory{}, KindConfiguration: Configuration{}, KindSaturation: Saturation{},
+		KindClient: Client{}, KindServed: Served{}, KindMemory: Memory{}, KindConfiguration: Configuration{}, KindSaturation: Saturation{},
 		KindTrailer: Trailer{},
 	} {
 		collectFields(kind, reflect.TypeOf(record), want)

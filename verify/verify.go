@@ -89,6 +89,8 @@ type Result struct {
 	Configuration *Configuration // nil if the file ends before it
 	Requests      int            // seen, warmups too
 	QueueP50NS    int64          // median wait for the slot of measured requests; -1 if no server's log tells
+	Strain        []string       // why the client may have been the bottleneck; each is one of the report's Warnings
+	Inflight      []Inflight     // requests under way over time, without warmups
 }
 
 // Report is what Replay found in a file.
@@ -99,6 +101,7 @@ type Report struct {
 	Header      *Header    // nil if the file has no readable first line
 	Corpus      *Corpus
 	Servers     []Server
+	Clients     []Client
 	Results     []Result
 	Saturations []Saturation
 	Trailer     *Trailer // nil if it is missing
@@ -264,7 +267,7 @@ func (p *replay) end(rest []byte) {
 
 func (p *replay) closeCell() {
 	if c := p.cell; c != nil {
-		result := Result{c.plan, c.configuration, len(c.requests), c.queueNS}
+		result := Result{c.plan, c.configuration, len(c.requests), c.queueNS, c.strain, inflightOver(c.requests)}
 		p.report.Results = append(p.report.Results, result)
 		if c.plan.Probe > 0 {
 			p.probes = append(p.probes, result)
@@ -317,6 +320,8 @@ func (p *replay) record(line []byte) {
 		take(p, line, p.configuration)
 	case KindSaturation:
 		take(p, line, p.saturation)
+	case KindClient:
+		take(p, line, p.client)
 	case KindTrailer:
 		take(p, line, p.close)
 	default:

@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
 	"strings"
 	"testing"
@@ -121,6 +122,7 @@ func (r *Run) measure(parent context.Context, name string, cell Cell, more func(
 	if err != nil {
 		return nil, nil, err
 	}
+	r.prove(parent, plan)
 	r.configs++
 	r.repeats[key]++
 	plan.PlannedNS = r.Clock.Now()
@@ -149,6 +151,7 @@ func (r *Run) measure(parent context.Context, name string, cell Cell, more func(
 	}
 	closedLoop{loop}.run(ctx, verify.PhaseWarmup, 0, source(-1))
 	passes := 0
+	effort := beginEffort(r.Clock)
 	for more() {
 		if ctx.Err() != nil {
 			continue
@@ -160,6 +163,7 @@ func (r *Run) measure(parent context.Context, name string, cell Cell, more func(
 		}
 		passes++
 	}
+	client := effort.end()
 	var served []*verify.Served
 	var logErr error
 	peak, peakSource := int64(0), verify.Unmeasured
@@ -211,6 +215,8 @@ func (r *Run) measure(parent context.Context, name string, cell Cell, more func(
 		PeakBytes: peak, PeakSource: peakSource, Metrics: []verify.Metric{}, Valid: len(reasons) == 0, Reasons: []string{},
 	}
 	rec.summary.Fill(plan, c)
+	client.Count(maps.Values(rec.requests))
+	c.Client = &client
 	if c.Valid {
 		c.Metrics = rec.summary.Metrics(peak, r.Header.HourlyUSD)
 	}

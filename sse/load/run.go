@@ -30,6 +30,8 @@ type Run struct {
 	servers  int
 	process  *Process // of the last server record, nil for a target
 	target   *Target  // nil for a server that is started here
+	proof    Roofline
+	proven   map[int]error // by GOMAXPROCS for which the client was tried
 	idle     time.Duration
 	asleep   func() time.Duration // what the machine has slept since it was started
 	configs  int
@@ -50,6 +52,7 @@ type Options struct {
 	Target    *Target        // the server, if it is started elsewhere
 	OrderSeed int64          // the caller measures in its order, see verify.CompareOrder; 0 for none
 	Idle      time.Duration  // how long a server may be silent within an answer; 0 means sse.DefaultIdle
+	Roofline  Roofline       // when the client is tried against a null server
 }
 
 // busyLimit is the share of CPU time in use before a run from which it warns.
@@ -65,7 +68,7 @@ const defaultInput = 64
 func NewRun(o Options) (*Run, error) {
 	r := &Run{
 		Clock: sse.NewClock(), corpus: o.Corpus, prompts: map[string]*verify.Prompt{}, repeats: map[string]int{},
-		idle: o.Idle, asleep: asleep,
+		proof: o.Roofline, proven: map[int]error{}, idle: o.Idle, asleep: asleep,
 	}
 	var about *verify.Target
 	if o.Target != nil {

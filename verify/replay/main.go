@@ -1,11 +1,12 @@
 // Command replay checks evidence and shows what it says:
 //
-//	go run ./verify/replay [-printed old.txt] [-trace TRACE] FILE
+//	go run ./verify/replay [-printed old.txt] [-trace TRACE] [-inflight] FILE
 //
 // It prints what was measured on what, a row for each configuration, doubts,
 // what the run calls invalid, and every contradiction. With -printed, the
 // output of go test -bench in old.txt is held against the evidence too; with
-// -trace, the file that was replayed.
+// -trace, the file that was replayed. With -inflight it shows how many requests
+// were under way over time.
 //
 // The exit code is 0 for consistent, 1 for inconsistent, 2 for incomplete
 // evidence, and 64 for wrong usage or a file that can't be read. go run itself
@@ -44,8 +45,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	printed := flags.String("printed", "", "hold the benchmark output in `OUTPUT` against the evidence")
 	trace := flags.String("trace", "", "hold `TRACE`, the file that a run replayed, against the evidence")
+	inflight := flags.Bool("inflight", false, "also show how many requests were under way over time")
 	flags.Usage = func() {
-		fmt.Fprintf(stderr, "usage: replay [-printed OUTPUT] [-trace TRACE] FILE\n\nreplay checks the evidence in FILE and shows what it says.\n\n")
+		fmt.Fprintf(stderr, "usage: replay [-printed OUTPUT] [-trace TRACE] [-inflight] FILE\n\nreplay checks the evidence in FILE and shows what it says.\n\n")
 		flags.PrintDefaults()
 		fmt.Fprintf(stderr, "\nexit code: %d consistent, %d inconsistent, %d incomplete, %d wrong usage or not readable\n",
 			exitConsistent, exitInconsistent, exitIncomplete, exitUsage)
@@ -70,7 +72,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "Error: %v\n", err)
 		return exitUsage
 	}
-	if err := show(stdout, flags.Arg(0), report); err != nil {
+	if err := show(stdout, flags.Arg(0), report, *inflight); err != nil {
 		fmt.Fprintf(stderr, "Error: %v\n", err)
 		return exitUsage
 	}
@@ -126,11 +128,14 @@ func checkTrace(report *verify.Report, path string) error {
 }
 
 // show writes a report for people.
-func show(w io.Writer, path string, r *verify.Report) error {
+func show(w io.Writer, path string, r *verify.Report, inflight bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\nsha256 %s\n\n", clean(path), r.SHA256)
 	showSetting(&b, r)
 	showTable(&b, r)
+	if inflight {
+		showInflight(&b, r)
+	}
 	if r.Header != nil {
 		for _, warning := range r.Header.Warnings {
 			fmt.Fprintf(&b, "Warning: %s\n", clean(warning))
@@ -220,6 +225,7 @@ func showSetting(b *strings.Builder, r *verify.Report) {
 		}
 		row(fmt.Sprintf("Server %d", s.Server), "%s, sha256 %s, %s, %s, spinning %t", s.Binary.Name, short(s.Binary.SHA256), s.Go, plural(s.IntraThreads, "thread"), s.Spinning)
 	}
+	showClients(row, r.Clients)
 	if c := r.Corpus; c != nil {
 		row("Corpus", "%s, %s, sha256 %s", c.Name, plural(len(c.Prompts), "prompt"), short(c.SHA256))
 	}
