@@ -325,7 +325,7 @@ func (p *replay) warnBracket(where string, s *Saturation, probes []Result) {
 	low, _ := strconv.ParseFloat(s.Low, 64)
 	high, _ := strconv.ParseFloat(s.High, 64)
 	if high > float64(bracketWithin*low) {
-		p.warn("%s: after %d rates the bracket is still %s to %s requests a second", where, MaxProbes, s.Low, s.High)
+		p.warn("%s, repetition %d: after %d rates the bracket is still %s to %s requests a second", where, s.Repetition, MaxProbes, s.Low, s.High)
 	}
 	if s.Share == 100 {
 		return // no number of requests shows that none would ever miss
@@ -334,7 +334,7 @@ func (p *replay) warnBracket(where string, s *Saturation, probes []Result) {
 	for i := range probes {
 		l, c := &probes[i].Plan.Load, probes[i].Configuration
 		if (l.Rate == s.Low || l.Rate == s.High) && c.Measured < floor {
-			p.warn("%s: the %d requests at rate %s are too few to say whether %d %% of them would be good, %d more are needed", where, c.Measured, l.Rate, s.Share, floor-c.Measured)
+			p.warn("%s, repetition %d: the %d requests at rate %s are too few to say whether %d %% of them would be good, %d more are needed", where, s.Repetition, c.Measured, l.Rate, s.Share, floor-c.Measured)
 		}
 	}
 }

@@ -133,6 +133,7 @@ func show(w io.Writer, path string, r *verify.Report, inflight bool) error {
 	fmt.Fprintf(&b, "%s\nsha256 %s\n\n", clean(path), r.SHA256)
 	showSetting(&b, r)
 	showTable(&b, r)
+	showSearches(&b, r)
 	if inflight {
 		showInflight(&b, r)
 	}
@@ -145,8 +146,16 @@ func show(w io.Writer, path string, r *verify.Report, inflight bool) error {
 		fmt.Fprintf(&b, "Warning: %s\n", clean(warning))
 	}
 	for _, c := range r.Invalid() {
+		if c.Plan.Probe > 0 && closing(r, &c) != nil {
+			continue // its search says so
+		}
 		for _, reason := range c.Configuration.Reasons {
 			fmt.Fprintf(&b, "INVALID: configuration %d, %s, repetition %d: %s\n", c.Plan.Config, clean(c.Plan.Name), c.Plan.Repetition, clean(reason))
+		}
+	}
+	for _, s := range r.Saturations {
+		for _, reason := range s.Reasons {
+			fmt.Fprintf(&b, "INVALID: search %s, repetition %d: %s\n", clean(s.Name), s.Repetition, clean(reason))
 		}
 	}
 	for _, problem := range r.Problems {
@@ -165,7 +174,18 @@ func show(w io.Writer, path string, r *verify.Report, inflight bool) error {
 }
 
 func counts(r *verify.Report) string {
-	return fmt.Sprintf("%s, %d valid, %d invalid", plural(len(r.Results), "configuration"), r.Valid(), len(r.Invalid()))
+	text := fmt.Sprintf("%s, %d valid, %d invalid", plural(len(r.Results), "configuration"), r.Valid(), len(r.Invalid()))
+	probes := 0
+	for _, list := range searches(r) {
+		probes += len(list)
+	}
+	switch n := len(searches(r)); {
+	case n == 1:
+		text += fmt.Sprintf("; %d of them are probes of 1 search", probes)
+	case n > 1:
+		text += fmt.Sprintf("; %d of them are probes of %d searches", probes, n)
+	}
+	return text
 }
 
 func plural(n int, noun string) string {
@@ -318,8 +338,15 @@ func aTarget(h *verify.Header) bool { return h != nil && h.Target != nil }
 // none stands where a metric is not defined or was not measured.
 const none = "-"
 
+// showTable prints a row for each configuration that is no probe.
 func showTable(b *strings.Builder, r *verify.Report) {
-	if len(r.Results) == 0 {
+	var results []verify.Result
+	for _, c := range r.Results {
+		if c.Plan.Probe == 0 {
+			results = append(results, c)
+		}
+	}
+	if len(results) == 0 {
 		return
 	}
 	var shown []column
@@ -330,7 +357,7 @@ func showTable(b *strings.Builder, r *verify.Report) {
 	}
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	names := []string{"configuration"}
-	for _, c := range r.Results {
+	for _, c := range results {
 		name := strings.TrimPrefix(c.Plan.Name, "Benchmark")
 		if c.Plan.GOMAXPROCS != 1 {
 			name += "-" + strconv.Itoa(c.Plan.GOMAXPROCS)
@@ -348,7 +375,7 @@ func showTable(b *strings.Builder, r *verify.Report) {
 		cells = append(cells, "queue p50", "token lag", "requests", "failed", "")
 	}
 	fmt.Fprintln(t, strings.Join(cells, "\t")+"\t")
-	for i, c := range r.Results {
+	for i, c := range results {
 		cells := []string{strconv.Itoa(c.Plan.Config), names[i+1], strconv.Itoa(c.Plan.Repetition)}
 		values := map[string]float64{}
 		requests, failed, verdict := c.Requests, none, "unfinished"
