@@ -410,6 +410,11 @@ func checkOpenFlags() (errs []error) {
 	if *duration < 0 || *inflight < 0 || *requests < 0 || set["settle"] && *settle < 0 {
 		wrong("-duration %v, -max-inflight %d, -requests %d, -settle %v, want none below 0", *duration, *inflight, *requests, *settle)
 	}
+	if *share != "" && *targetURL == "" {
+		wrong("-share is for a -target: each generator would start a smol/serve of its own")
+	} else if *share != "" && !set["seed"] {
+		wrong("-share %s needs a -seed, another for each of the generators", *share)
+	}
 	if *maxLag < time.Microsecond || *maxLag > time.Second {
 		wrong("-max-lag %v, want 1µs to 1s", *maxLag)
 	}
@@ -908,6 +913,9 @@ func (s *session) announce() {
 	if openLoop() || saturating() {
 		if trace == nil {
 			fmt.Printf("arrival: %s\n", *arrival)
+		}
+		if *share != "" {
+			fmt.Printf("share: %s\n", *share)
 		}
 		if len(sloBounds) > 0 {
 			fmt.Printf("slo: %s\n", &sloBounds)
@@ -1671,7 +1679,7 @@ func TestTargetFlags(t *testing.T) {
 		{[]string{"-target", "127.0.0.1:8000"}, "-target: sse: base URL"},
 		{[]string{"-target", "localhost:8000"}, `want http://HOST:PORT or https://HOST`},
 		{[]string{"-target", "ftp://host"}, `want http://HOST:PORT or https://HOST`},
-		{[]string{"-target", "http://host/v1?key=sesame"}, `base URL "http://host/v1" has a query or a fragment, want none`},
+		{[]string{"-target", "http://host/v1?key=1"}, "has a query or a fragment, want none"},
 		{on("-api", "responses"), `-api "responses", want completions or chat`},
 		{on("-connections", "some"), `-connections "some", want new or reuse`},
 		{on("-output-tokens", "0"), "-output-tokens 0, want at least 1"},

@@ -310,8 +310,8 @@ func (p *replay) planLoad(where string, plan *Plan) {
 	} else if last := due[len(due)-1]; last < l.SettleNS {
 		p.problem(where, "load: settle_ns %d, but the last request is due %d ns after the beginning: none is measured", l.SettleNS, last)
 	}
-	if l.Seed < 0 || l.Requests < 0 || l.MaxInflight < 0 || l.SettleNS < 0 || l.MaxLagNS < 1 || l.MaxLagNS > mostMaxLagNS {
-		p.problem(where, "load: seed %d, requests %d, max_inflight %d, settle_ns %d, want 0 or more; max_lag_ns %d, want 1 to %d", l.Seed, l.Requests, l.MaxInflight, l.SettleNS, l.MaxLagNS, int64(mostMaxLagNS))
+	if l.Seed < 0 || l.MaxInflight < 0 || l.SettleNS < 0 || l.MaxLagNS < 1 || l.MaxLagNS > mostMaxLagNS {
+		p.problem(where, "load: seed %d, max_inflight %d, settle_ns %d, want 0 or more; max_lag_ns %d, want 1 to %d", l.Seed, l.MaxInflight, l.SettleNS, l.MaxLagNS, int64(mostMaxLagNS))
 	}
 	seen := map[string]bool{}
 	for _, bound := range l.SLO {
@@ -321,10 +321,13 @@ func (p *replay) planLoad(where string, plan *Plan) {
 		seen[bound.Metric] = true
 	}
 	p.planTrace(where, plan)
-	if _, _, err := l.share(); err != nil {
-		p.problem(where, "load: %v", err)
+	if l.Share != "" && plan.Probe == 0 && p.report.Header.Target == nil { // a probe has none at all
+		p.problem(where, "load: share %q, but a server that this run started has no other generator", l.Share)
 	}
 }
+
+// mostGenerators bounds the parts of a share.
+const mostGenerators = 1000
 
 // share reads Share: the part-th of so many generators, 1 of 1 if empty.
 func (l *Load) share() (part, parts int, err error) {
@@ -334,7 +337,7 @@ func (l *Load) share() (part, parts int, err error) {
 	before, after, _ := strings.Cut(l.Share, "/")
 	part, err1 := strconv.Atoi(before)
 	parts, err2 := strconv.Atoi(after)
-	if err1 != nil || err2 != nil || part < 1 || part > parts || parts < 2 || fmt.Sprintf("%d/%d", part, parts) != l.Share {
+	if err1 != nil || err2 != nil || part < 1 || part > parts || parts < 2 || parts > mostGenerators || fmt.Sprintf("%d/%d", part, parts) != l.Share {
 		return 0, 0, fmt.Errorf("share %q, want 1/4 to 4/4, say", l.Share)
 	}
 	return part, parts, nil
@@ -460,8 +463,7 @@ func (p *replay) checkSchedule(where string, closing *Configuration) {
 }
 
 // checkInflight: no more are under way than the plan lets, and who waits for
-// that is let go in the order of the schedule, each in the place of another and
-// as of its end.
+// that is let go in the order of the schedule, when another has ended.
 func (p *replay) checkInflight(where string, closing *Configuration) {
 	most := p.cell.plan.Load.MaxInflight
 	if closing.Open == nil || most == 0 {
@@ -484,10 +486,12 @@ func (p *replay) checkInflight(where string, closing *Configuration) {
 	for _, pass := range slices.Sorted(maps.Keys(byPass)) {
 		list := byPass[pass]
 		slices.SortFunc(list, func(a, b sent) int { return a.place - b.place })
-		ends := map[int64]int{} // places that became free
-		for _, r := range list {
-			ends[r.EndNS]++
+		ends := make([]int64, len(list))
+		for i, r := range list {
+			ends[i] = r.EndNS
 		}
+		slices.Sort(ends)
+		waited := 0
 		var last sent // to be let go
 		for i, r := range list {
 			wrong := func(format string, args ...any) { p.problemAt(r.line, "request "+r.ID, format, args...) }
@@ -500,13 +504,11 @@ func (p *replay) checkInflight(where string, closing *Configuration) {
 			switch {
 			case i < most:
 				wrong("admitted_ns %d, but it had no need to wait: %d were due before it, max_inflight is %d", r.AdmittedNS, i, most)
-			case r.AdmittedNS > r.ScheduledNS && ends[r.AdmittedNS] == 0:
-				wrong("admitted_ns %d, but no place became free then, or another request has got it", r.AdmittedNS)
+			case r.AdmittedNS < ends[waited]:
+				wrong("admitted_ns %d as number %d of those that waited, but so many had not ended before %d", r.AdmittedNS, waited+1, ends[waited])
 			}
-			ends[r.AdmittedNS]--
-			if last.Request == nil || r.AdmittedNS > last.AdmittedNS {
-				last = r
-			}
+			waited++
+			last = r
 		}
 	}
 }
@@ -514,17 +516,11 @@ func (p *replay) checkInflight(where string, closing *Configuration) {
 // unsent says whether a request never left an open loop.
 func (r *Request) unsent() bool { return r.Failure != nil && r.Failure.Class == FailUnsent }
 
-// differs names the first field of two accounts that isn't the same, by its
-// name in the evidence; name is empty if none is.
-func (o *Open) differs(want *Open) (name string, have, wanted int64) {
-	a, b := reflect.ValueOf(o).Elem(), reflect.ValueOf(want).Elem()
-	for i := range a.NumField() {
-		if x, y := a.Field(i).Int(), b.Field(i).Int(); x != y {
-			name, _, _ = strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
-			return name, x, y
-		}
+func (o *Open) text() string {
+	if o == nil {
+		return "is missing"
 	}
-	return "", 0, 0
+	return fmt.Sprintf("%+v", *o)
 }
 
 // outputTokens is what a request asks for: the plan's number, or the trace's.
@@ -537,13 +533,21 @@ func (plan *Plan) outputTokens(r *Request) int {
 
 // warnFloor says which percentiles n requests are too few for.
 func (p *replay) warnFloor(where string, n int) {
+	for _, doubt := range belowFloor(n) {
+		p.warn("%s, %s: %s", where, p.cell.plan.Name, doubt)
+	}
+}
+
+// belowFloor lists the percentiles that n requests are too few for.
+func belowFloor(n int) (doubts []string) {
 	for _, percent := range []int{95, 99} {
 		if floor := PercentileFloor(percent); n < floor {
 			absent := "it is there for comparison, and says little"
 			if percent == 99 {
 				absent = "it is absent"
 			}
-			p.warn("%s, %s: %d requests are too few for the %dth percentile, %d more are needed: %s", where, p.cell.plan.Name, n, percent, floor-n, absent)
+			doubts = append(doubts, fmt.Sprintf("%d requests are too few for the %dth percentile, %d more are needed: %s", n, percent, floor-n, absent))
 		}
 	}
+	return doubts
 }

@@ -31,7 +31,7 @@ func orderKey(seed int64, name string) [sha256.Size]byte {
 // themselves.
 func (p *replay) planOrder(where string, plan *Plan) {
 	seed := p.report.Header.OrderSeed
-	if seed == 0 {
+	if seed == 0 || plan.Probe > 0 { // a probe follows from those before it
 		return
 	}
 	if p.ordered == nil {

@@ -57,7 +57,23 @@ func (l *Load) Schedule() ([]int64, error) {
 	} else if l.Burstiness != "" {
 		return nil, fmt.Errorf("arrival %q with a burstiness", l.Arrival)
 	}
-	rng := rand.New(rand.NewPCG(uint64(l.Seed), 0x73657276656e6368)) // the stream of schedules
+	// One of N generators has every N-th request of a constant process, the
+	// K-th of them from the K-th on: together they are that process. Of any
+	// other it has a stream of its own, with gaps N times as long: together
+	// Poisson processes are a Poisson process.
+	part, parts, err := l.share()
+	if err != nil {
+		return nil, err
+	}
+	stream := uint64(0x73657276656e6368) // of schedules
+	if parts > 1 {
+		stream += uint64(part)
+	}
+	requests := (l.Requests + parts - part) / parts
+	if l.Requests > 0 && requests == 0 {
+		return nil, fmt.Errorf("share %s of %d requests has none of them", l.Share, l.Requests)
+	}
+	rng := rand.New(rand.NewPCG(uint64(l.Seed), stream))
 	var due []int64
 	begin := int64(0)
 	for i, step := range steps {
@@ -68,20 +84,21 @@ func (l *Load) Schedule() ([]int64, error) {
 		if step.DurationNS < 0 || step.DurationNS > maxNS || step.DurationNS == 0 && (l.Requests < 1 || len(steps) > 1) {
 			return nil, fmt.Errorf("step %d lasts %d ns, want a duration, or a number of requests for the only one", i, step.DurationNS)
 		}
-		mean := 1e9 / rate // ns
+		mean := 1e9 / rate                      // ns, of all generators together
+		every := float64(mean * float64(parts)) // of this one
 		at := begin
 		for n := 0; ; n++ {
 			switch l.Arrival {
 			case ArrivalConstant:
-				at = begin + int64(float64(float64(n)*mean))
+				at = begin + int64(float64(float64(n*parts+part-1)*mean))
 			case ArrivalPoisson:
-				at += gap(float64(exponential(rng) * mean))
+				at += gap(float64(exponential(rng) * every))
 			case ArrivalGamma:
-				at += gap(float64(float64(gamma(rng, shape)/shape) * mean))
+				at += gap(float64(float64(gamma(rng, shape)/shape) * every))
 			default:
 				return nil, fmt.Errorf("arrival %q, want %q, %q, %q or %q", l.Arrival, ArrivalPoisson, ArrivalConstant, ArrivalGamma, ArrivalTrace)
 			}
-			if step.DurationNS > 0 && at-begin >= step.DurationNS || l.Requests > 0 && len(due) == l.Requests {
+			if step.DurationNS > 0 && at-begin >= step.DurationNS || l.Requests > 0 && len(due) == requests {
 				break
 			}
 			if len(due) == maxSchedule || at > maxNS {

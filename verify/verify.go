@@ -25,7 +25,10 @@
 // Report.CheckPrinted then holds the lines of a benchmark's output against
 // what was replayed. SCHEMA.md describes records and checks.
 //
-// Memory is bounded by the largest configuration, not by the file.
+// Merge judges the files of several generators together.
+//
+// Memory is bounded by the largest configuration, not by the file; of one of
+// several generators the latencies are kept, for Merge.
 package verify
 
 import (
@@ -91,6 +94,8 @@ type Result struct {
 	QueueP50NS    int64          // median wait for the slot of measured requests; -1 if no server's log tells
 	Strain        []string       // why the client may have been the bottleneck; each is one of the report's Warnings
 	Inflight      []Inflight     // requests under way over time, without warmups
+
+	samples *Summary // of one of several generators, for Merge
 }
 
 // Report is what Replay found in a file.
@@ -267,7 +272,13 @@ func (p *replay) end(rest []byte) {
 
 func (p *replay) closeCell() {
 	if c := p.cell; c != nil {
-		result := Result{c.plan, c.configuration, len(c.requests), c.queueNS, c.strain, inflightOver(c.requests)}
+		result := Result{
+			Plan: c.plan, Configuration: c.configuration, Requests: len(c.requests), QueueP50NS: c.queueNS,
+			Strain: c.strain, Inflight: inflightOver(c.requests),
+		}
+		if c.plan.Load.Share != "" {
+			result.samples = &c.sum
+		}
 		p.report.Results = append(p.report.Results, result)
 		if c.plan.Probe > 0 {
 			p.probes = append(p.probes, result)

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -47,7 +48,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	trace := flags.String("trace", "", "hold `TRACE`, the file that a run replayed, against the evidence")
 	inflight := flags.Bool("inflight", false, "also show how many requests were under way over time")
 	flags.Usage = func() {
-		fmt.Fprintf(stderr, "usage: replay [-printed OUTPUT] [-trace TRACE] [-inflight] FILE\n\nreplay checks the evidence in FILE and shows what it says.\n\n")
+		fmt.Fprintf(stderr, "usage: replay [-printed OUTPUT] [-trace TRACE] [-inflight] FILE\n       replay FILE FILE…\n\nreplay checks the evidence in FILE and shows what it says, or of the files of\nall generators of one load what they say together.\n\n")
 		flags.PrintDefaults()
 		fmt.Fprintf(stderr, "\nexit code: %d consistent, %d inconsistent, %d incomplete, %d wrong usage or not readable\n",
 			exitConsistent, exitInconsistent, exitIncomplete, exitUsage)
@@ -60,9 +61,15 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case flags.NArg() == 0:
 		fmt.Fprintln(stderr, "Error: no FILE; -h tells the usage")
 		return exitUsage
-	case flags.NArg() > 1:
-		fmt.Fprintf(stderr, "Error: %q is left over: flags come first, then one FILE\n", flags.Args()[1:])
+	case flags.NArg() > 1 && (*printed != "" || *trace != "" || *inflight):
+		fmt.Fprintln(stderr, "Error: -printed, -trace and -inflight are for one FILE")
 		return exitUsage
+	case flags.NArg() > 1:
+		if i := slices.IndexFunc(flags.Args(), func(arg string) bool { return strings.HasPrefix(arg, "-") }); i >= 0 {
+			fmt.Fprintf(stderr, "Error: %q is left over: flags come first, then FILE\n", flags.Args()[i:])
+			return exitUsage
+		}
+		return replayAll(flags.Args(), stdout, stderr)
 	}
 	report, err := replay(flags.Arg(0), *printed)
 	if err == nil && *trace != "" {
@@ -76,7 +83,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "Error: %v\n", err)
 		return exitUsage
 	}
-	switch report.Verdict {
+	return exitCode(report.Verdict)
+}
+
+func exitCode(v verify.Verdict) int {
+	switch v {
 	case verify.Inconsistent:
 		return exitInconsistent
 	case verify.Incomplete:

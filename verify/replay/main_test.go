@@ -40,6 +40,28 @@ func TestShow(t *testing.T) {
 	}
 }
 
+func generators(numbers ...string) (paths []string) {
+	for _, n := range numbers {
+		paths = append(paths, "../testdata/generators/"+n+".jsonl")
+	}
+	return paths
+}
+
+func TestShowGenerators(t *testing.T) {
+	golden := filepath.Join("testdata", "generators.golden")
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	if code := run(generators("4", "2", "1", "3"), &stdout, &stderr); code != exitConsistent || stderr.Len() > 0 {
+		t.Errorf("exit code %d, stderr %q, want 0 and none", code, &stderr)
+	}
+	if got := stdout.String(); got != string(want) {
+		t.Errorf("output:\n%s\nwant\n%s", got, want)
+	}
+}
+
 func TestExitCodes(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "old.txt")
 	if err := os.WriteFile(broken, []byte("BenchmarkServe-2 \tstray\n"), 0o666); err != nil {
@@ -70,8 +92,12 @@ func TestExitCodes(t *testing.T) {
 		{"a trace of another layout", []string{"-trace", broken, frozen + ".jsonl"}, 64, "", "Error: verify: old.txt:1:1: the header is "},
 		{"help", []string{"-h"}, 0, "", "exit code: 0 consistent, 1 inconsistent, 2 incomplete, 64 wrong usage or not readable\n"},
 		{"no file", nil, 64, "", "Error: no FILE; -h tells the usage\n"},
-		{"two files", []string{"a", "b"}, 64, "", "Error: [\"b\"] is left over: flags come first, then one FILE\n"},
-		{"flag last", []string{frozen + ".jsonl", "-printed", broken}, 64, "", "is left over: flags come first, then one FILE\n"},
+		{"flag last", []string{frozen + ".jsonl", "-printed", broken}, 64, "", "Error: [\"-printed\" \"" + broken + "\"] is left over: flags come first, then FILE\n"},
+		{"two files that aren't of one load", []string{frozen + ".jsonl", changed}, 1, "\nPROBLEM: verify: " + changed + ":15: served 1.w.0: 6 steps for 5 tokens, want as many\n", ""},
+		{"three of four generators", generators("1", "2", "4"), 1, "\nPROBLEM: verify: configuration 1: share 3/4 is missing: all generators have to be named\n", ""},
+		{"one generator is cut off", []string{half, frozen + ".jsonl"}, 2, "\nINCOMPLETE: " + half + ": the run ended within configuration ", ""},
+		{"generators and a flag", append([]string{"-printed", broken}, generators("1", "2")...), 64, "", "Error: -printed, -trace and -inflight are for one FILE\n"},
+		{"a generator that isn't there", []string{frozen + ".jsonl", "no-such-file"}, 64, "", "Error: open no-such-file: "},
 		{"unknown flag", []string{"-loud", "a"}, 64, "", "flag provided but not defined: -loud\n"},
 		{"no such file", []string{"no-such-file"}, 64, "", "Error: open no-such-file: "},
 		{"a directory", []string{"."}, 64, "", "Error: verify: .: read .: is a directory\n"},
