@@ -1679,7 +1679,7 @@ func TestTargetFlags(t *testing.T) {
 		{[]string{"-target", "127.0.0.1:8000"}, "-target: sse: base URL"},
 		{[]string{"-target", "localhost:8000"}, `want http://HOST:PORT or https://HOST`},
 		{[]string{"-target", "ftp://host"}, `want http://HOST:PORT or https://HOST`},
-		{[]string{"-target", "http://host/v1?key=1"}, "has a query or a fragment, want none"},
+		{[]string{"-target", "http://host/v1?key=sesame"}, `base URL "http://host/v1" has a query or a fragment, want none`},
 		{on("-api", "responses"), `-api "responses", want completions or chat`},
 		{on("-connections", "some"), `-connections "some", want new or reuse`},
 		{on("-output-tokens", "0"), "-output-tokens 0, want at least 1"},

@@ -125,7 +125,8 @@ func Endpoint(base, path string) (string, error) {
 		return "", fmt.Errorf("sse: base URL %q, want http://HOST:PORT or https://HOST", base)
 	}
 	if u.RawQuery != "" || u.Fragment != "" {
-		return "", fmt.Errorf("sse: base URL %q has a query or a fragment, want none", base)
+		u.RawQuery, u.Fragment = "", "" // may be secret
+		return "", fmt.Errorf("sse: base URL %q has a query or a fragment, want none", u.Redacted())
 	}
 	if !strings.HasSuffix(strings.TrimRight(u.Path, "/"), "/v1") {
 		u = u.JoinPath("v1")

@@ -310,8 +310,8 @@ func (p *replay) planLoad(where string, plan *Plan) {
 	} else if last := due[len(due)-1]; last < l.SettleNS {
 		p.problem(where, "load: settle_ns %d, but the last request is due %d ns after the beginning: none is measured", l.SettleNS, last)
 	}
-	if l.Seed < 0 || l.MaxInflight < 0 || l.SettleNS < 0 || l.MaxLagNS < 1 || l.MaxLagNS > mostMaxLagNS {
-		p.problem(where, "load: seed %d, max_inflight %d, settle_ns %d, want 0 or more; max_lag_ns %d, want 1 to %d", l.Seed, l.MaxInflight, l.SettleNS, l.MaxLagNS, int64(mostMaxLagNS))
+	if l.Seed < 0 || l.Requests < 0 || l.MaxInflight < 0 || l.SettleNS < 0 || l.MaxLagNS < 1 || l.MaxLagNS > mostMaxLagNS {
+		p.problem(where, "load: seed %d, requests %d, max_inflight %d, settle_ns %d, want 0 or more; max_lag_ns %d, want 1 to %d", l.Seed, l.Requests, l.MaxInflight, l.SettleNS, l.MaxLagNS, int64(mostMaxLagNS))
 	}
 	seen := map[string]bool{}
 	for _, bound := range l.SLO {
@@ -463,7 +463,8 @@ func (p *replay) checkSchedule(where string, closing *Configuration) {
 }
 
 // checkInflight: no more are under way than the plan lets, and who waits for
-// that is let go in the order of the schedule, when another has ended.
+// that is let go in the order of the schedule, each in the place of another and
+// as of its end.
 func (p *replay) checkInflight(where string, closing *Configuration) {
 	most := p.cell.plan.Load.MaxInflight
 	if closing.Open == nil || most == 0 {
@@ -486,12 +487,10 @@ func (p *replay) checkInflight(where string, closing *Configuration) {
 	for _, pass := range slices.Sorted(maps.Keys(byPass)) {
 		list := byPass[pass]
 		slices.SortFunc(list, func(a, b sent) int { return a.place - b.place })
-		ends := make([]int64, len(list))
-		for i, r := range list {
-			ends[i] = r.EndNS
+		ends := map[int64]int{} // places that became free
+		for _, r := range list {
+			ends[r.EndNS]++
 		}
-		slices.Sort(ends)
-		waited := 0
 		var last sent // to be let go
 		for i, r := range list {
 			wrong := func(format string, args ...any) { p.problemAt(r.line, "request "+r.ID, format, args...) }
@@ -504,11 +503,13 @@ func (p *replay) checkInflight(where string, closing *Configuration) {
 			switch {
 			case i < most:
 				wrong("admitted_ns %d, but it had no need to wait: %d were due before it, max_inflight is %d", r.AdmittedNS, i, most)
-			case r.AdmittedNS < ends[waited]:
-				wrong("admitted_ns %d as number %d of those that waited, but so many had not ended before %d", r.AdmittedNS, waited+1, ends[waited])
+			case r.AdmittedNS > r.ScheduledNS && ends[r.AdmittedNS] == 0:
+				wrong("admitted_ns %d, but no place became free then, or another request has got it", r.AdmittedNS)
 			}
-			waited++
-			last = r
+			ends[r.AdmittedNS]--
+			if last.Request == nil || r.AdmittedNS > last.AdmittedNS {
+				last = r
+			}
 		}
 	}
 }
@@ -516,11 +517,17 @@ func (p *replay) checkInflight(where string, closing *Configuration) {
 // unsent says whether a request never left an open loop.
 func (r *Request) unsent() bool { return r.Failure != nil && r.Failure.Class == FailUnsent }
 
-func (o *Open) text() string {
-	if o == nil {
-		return "is missing"
+// differs names the first field of two accounts that isn't the same, by its
+// name in the evidence; name is empty if none is.
+func (o *Open) differs(want *Open) (name string, have, wanted int64) {
+	a, b := reflect.ValueOf(o).Elem(), reflect.ValueOf(want).Elem()
+	for i := range a.NumField() {
+		if x, y := a.Field(i).Int(), b.Field(i).Int(); x != y {
+			name, _, _ = strings.Cut(a.Type().Field(i).Tag.Get("json"), ",")
+			return name, x, y
+		}
 	}
-	return fmt.Sprintf("%+v", *o)
+	return "", 0, 0
 }
 
 // outputTokens is what a request asks for: the plan's number, or the trace's.

@@ -80,6 +80,8 @@ func TestScheduleRefuses(t *testing.T) {
 		{Load{Kind: LoadOpen, Arrival: ArrivalPoisson, Burstiness: "1", Rate: "1", Requests: 1}, `arrival "poisson" with a burstiness`},
 		{Load{Kind: LoadOpen, Arrival: ArrivalPoisson, Rate: "0.001", Seed: 1, DurationNS: 1}, `no request is due within the duration`},
 		{Load{Kind: LoadOpen, Arrival: ArrivalPoisson, Rate: "1", Requests: maxSchedule + 1}, `more than 10000000 requests or 2^55 ns`},
+		{Load{Kind: LoadOpen, Arrival: ArrivalGamma, Burstiness: "0.001", Rate: "0.000001", Seed: 1, Requests: 1000}, `more than 10000000 requests or 2^55 ns`},
+		{Load{Kind: LoadOpen, Arrival: ArrivalPoisson, Seed: 1, Steps: []Step{{"0.000001", maxNS}, {"0.000001", 1}}}, `steps of more than 2^55 ns together`},
 		{Load{Kind: LoadOpen, Arrival: ArrivalTrace}, `a trace of no requests`},
 		{Load{Kind: LoadOpen, Arrival: ArrivalTrace, Trace: []Due{{2, 1, 1}, {1, 1, 1}}}, `trace[1] is due at 1 ns, want them to rise from 0 on`},
 		{Load{Kind: LoadOpen, Arrival: ArrivalPoisson, Rate: "1", Requests: 1, Trace: []Due{{0, 1, 1}}}, `arrival "poisson" with a trace`},

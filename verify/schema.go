@@ -324,7 +324,7 @@ type Request struct {
 	Failure      *Failure `json:"failure,omitempty"`
 	SentIDs      []int32  `json:"sent_ids,omitempty"`    // the prompt as it was sent, where that isn't the corpus's
 	SentText     string   `json:"sent_text,omitempty"`   // the same, of text
-	AdmittedNS   int64    `json:"admitted_ns,omitempty"` // of an open loop: max_inflight let it go, after it was due
+	AdmittedNS   int64    `json:"admitted_ns,omitempty"` // of an open loop: max_inflight made it wait until then
 }
 
 // The kinds of events, one letter each in Request.EventKinds.

@@ -72,7 +72,7 @@ func (o *openLoop) arrival(pass, i int, due []int64, prompts []outgoing) *arriva
 // serve sends a request that has a place among those under way, and then,
 // in that place, those that wait for one.
 func (o *openLoop) serve(ctx context.Context, a *arrival) {
-	for ; a != nil; a = o.release() {
+	for ; a != nil; a = o.release(a.record) {
 		if ctx.Err() != nil {
 			a.record.AdmittedNS = 0
 			o.giveUp(a.record)
@@ -95,9 +95,9 @@ func (o *openLoop) admit(a *arrival) bool {
 }
 
 // release gives the place of a request that has ended to the one that has
-// waited longest, nil if none waits. Stamped here, admissions are in the order
-// of the schedule.
-func (o *openLoop) release() *arrival {
+// waited longest, nil if none waits. It is admitted as of that end, so that what
+// the client does in between counts as its lag.
+func (o *openLoop) release(ended *verify.Request) *arrival {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.waiting) == 0 {
@@ -107,7 +107,7 @@ func (o *openLoop) release() *arrival {
 	a := o.waiting[0]
 	o.waiting[0] = nil
 	o.waiting = o.waiting[1:]
-	a.record.AdmittedNS = o.client.Clock.Now()
+	a.record.AdmittedNS = max(ended.EndNS, a.record.ScheduledNS)
 	return a
 }
 

@@ -42,7 +42,7 @@ func (r *Run) Saturation(b *testing.B, cell Cell, share int) {
 	case share < 1 || share > 100:
 		r.Unmeasured(b, fmt.Errorf("load: %d %% of the requests are to be good, want 1 to 100", share))
 	}
-	s := &search{run: r, name: b.Name(), cell: cell, share: share}
+	s := &search{measure: r.measure, name: b.Name(), cell: cell, share: share}
 	passes := 0
 	for b.Loop() {
 		if passes == 0 { // what -benchtime adds is no part of it
@@ -71,7 +71,7 @@ func (r *Run) Saturation(b *testing.B, cell Cell, share int) {
 
 // search is one search under way.
 type search struct {
-	run     *Run
+	measure func(ctx context.Context, name string, cell Cell, more func() bool) (*verify.Plan, *verify.Configuration, error)
 	name    string // of the benchmark
 	cell    Cell
 	share   int
@@ -137,7 +137,7 @@ func (s *search) probe(ctx context.Context, axis string, cell Cell) *verify.Conf
 	cell.probe = len(s.probes) + 1
 	first := true
 	once := func() bool { defer func() { first = false }(); return first }
-	plan, c, err := s.run.measure(ctx, s.name+"/"+axis, cell, once)
+	plan, c, err := s.measure(ctx, s.name+"/"+axis, cell, once)
 	if err != nil {
 		s.fail("probe %d, %s: %v", cell.probe, axis, err)
 		return nil

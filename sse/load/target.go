@@ -277,18 +277,24 @@ func (t *Target) hide(err error) error {
 	return err
 }
 
-// shortest is how long what could be a secret is at least, in bytes.
-const shortest = 4
+// shortest is how long a key is at least, in bytes, and shortestValue the value
+// of a header that could be a secret: "true" is none, and answers have it.
+const (
+	shortest      = 4
+	shortestValue = 6
+)
 
 // secrets are the key and the values of the user's headers, and of those that
 // have a scheme before it, the rest.
 func (t *Target) secrets() (list []string) {
+	if len(t.key) >= shortest {
+		list = append(list, t.key)
+	}
 	add := func(secret string) {
-		if len(secret) >= shortest {
+		if len(secret) >= shortestValue {
 			list = append(list, secret)
 		}
 	}
-	add(t.key)
 	for _, values := range t.Header {
 		for _, value := range values {
 			value = strings.TrimSpace(value)
