@@ -80,6 +80,11 @@ func (s *sender) complete(ctx context.Context, o *outgoing, r *verify.Request) {
 	if r.Failure == nil {
 		r.Failure = s.plan.Judge(s.target.evidence, r, o.prompt)
 	}
+	if r.Failure != nil && r.Reused && r.HeadersNS == 0 && r.Failure.Class == verify.FailStream {
+		// A server may close after every answer without saying so, and the
+		// request has crossed with that.
+		r.Failure.Message += ": nothing came on a connection that was kept, which the server may have closed: -connections new (Target.Reuse false)"
+	}
 	s.target.hideAll(r)
 }
 
