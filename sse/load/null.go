@@ -312,11 +312,11 @@ func serveNull(tokens int, in io.Reader, out io.Writer) error {
 // nullProcess is the null server as its client has it.
 type nullProcess struct {
 	nullReady
-	command *exec.Cmd
-	in      io.Closer
-	say     *json.Encoder
-	hear    *json.Decoder
-	stderr  bytes.Buffer
+	in   io.Closer
+	say  *json.Encoder
+	hear *json.Decoder
+	kill func()
+	wait func()
 }
 
 // startNull starts a null server and waits until it is ready.
@@ -325,27 +325,32 @@ func startNull(tokens int) (*nullProcess, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load: null server: %w", err)
 	}
-	p := &nullProcess{command: exec.Command(program)}
-	p.command.Env = append(os.Environ(), fmt.Sprintf("%s=%d", nullVariable, tokens))
-	p.command.Stderr = &p.stderr
-	in, err := p.command.StdinPipe()
+	command := exec.Command(program)
+	command.Env = append(os.Environ(), fmt.Sprintf("%s=%d", nullVariable, tokens))
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	in, err := command.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("load: null server: %w", err)
 	}
-	out, err := p.command.StdoutPipe()
+	out, err := command.StdoutPipe()
 	if err == nil {
-		err = p.command.Start()
+		err = command.Start()
 	}
 	if err != nil {
 		in.Close()
 		return nil, fmt.Errorf("load: null server: %w", err)
 	}
-	p.in, p.say, p.hear = in, json.NewEncoder(in), json.NewDecoder(out)
-	limit := time.AfterFunc(nullStartLimit, func() { p.command.Process.Kill() })
+	p := &nullProcess{
+		in: in, say: json.NewEncoder(in), hear: json.NewDecoder(out),
+		kill: func() { command.Process.Kill() },
+		wait: func() { command.Wait() },
+	}
+	limit := time.AfterFunc(nullStartLimit, p.kill)
 	defer limit.Stop()
 	if err := p.hear.Decode(&p.nullReady); err != nil {
 		p.stop()
-		return nil, fmt.Errorf("load: null server %s wasn't ready within %v: %w %s", program, nullStartLimit, err, bytes.TrimSpace(p.stderr.Bytes()))
+		return nil, fmt.Errorf("load: null server %s wasn't ready within %v: %w %s", program, nullStartLimit, err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return p, nil
 }
@@ -356,7 +361,7 @@ const nullStartLimit = 5 * time.Second
 
 // next says how to write from now on, and returns the stamps until now.
 func (p *nullProcess) next(ask nullAsk) (written map[string][]int64, err error) {
-	limit := time.AfterFunc(nullStartLimit, func() { p.command.Process.Kill() })
+	limit := time.AfterFunc(nullStartLimit, p.kill)
 	defer limit.Stop()
 	if err = p.say.Encode(ask); err == nil {
 		err = p.hear.Decode(&written)
@@ -370,7 +375,7 @@ func (p *nullProcess) next(ask nullAsk) (written map[string][]int64, err error) 
 // stop ends the process and waits for it.
 func (p *nullProcess) stop() {
 	p.in.Close()
-	limit := time.AfterFunc(time.Second, func() { p.command.Process.Kill() })
+	limit := time.AfterFunc(time.Second, p.kill)
 	defer limit.Stop()
-	p.command.Wait()
+	p.wait()
 }

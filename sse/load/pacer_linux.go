@@ -29,7 +29,7 @@ type filePacer struct {
 }
 
 func (p *filePacer) until(ctx context.Context, t time.Time) {
-	stop := context.AfterFunc(ctx, func() { p.file.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { p.file.SetReadDeadline(time.Now()) })
 	defer stop()
 	var expired [8]byte
 	for ctx.Err() == nil {

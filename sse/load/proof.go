@@ -77,13 +77,18 @@ type prover struct {
 	base   verify.Clock // as the evidence has it
 	tokens int
 	reuse  bool
-	ask    nullAsk // what is asked for in each trial besides its pace; for tests
+	start  func(tokens int) (*nullProcess, error) // startNull; for tests
+	ask    nullAsk                                // what is asked for in each trial besides its pace; for tests
 }
 
 func (p *prover) prove(ctx context.Context) (*verify.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, proofLimit)
 	defer cancel()
-	server, err := startNull(p.tokens)
+	start := p.start
+	if start == nil {
+		start = startNull
+	}
+	server, err := start(p.tokens)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package load
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"runtime"
 	"strings"
 	"testing"
@@ -185,5 +186,53 @@ func TestSlowClientIsFlagged(t *testing.T) {
 	}
 	if doubts := strings.Join(report.Results[0].Strain, "; "); !strings.Contains(doubts, "of its client's goroutines waited for a CPU for") {
 		t.Errorf("doubts %q, want the wait for a CPU among them", doubts)
+	}
+}
+
+// nullWithin is a null server in this process.
+func nullWithin(tokens int) (*nullProcess, error) {
+	ask, in := io.Pipe()
+	out, say := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- serveNull(tokens, ask, say) }()
+	p := &nullProcess{in: in, say: json.NewEncoder(in), hear: json.NewDecoder(out), kill: func() { in.Close() }, wait: func() { <-ended }}
+	return p, p.hear.Decode(&p.nullReady)
+}
+
+// BenchmarkProof shows why the null server is a process of its own: within the
+// client's, its work can't be told from the client's, and its goroutines stand
+// in the way of those whose stamps are looked at. See OPENLOOP.md.
+func BenchmarkProof(b *testing.B) {
+	for _, kind := range []struct {
+		name  string
+		start func(int) (*nullProcess, error)
+	}{{"child", startNull}, {"within", nullWithin}} {
+		for _, reuse := range []bool{false, true} {
+			b.Run(fmt.Sprintf("server=%s/reuse=%t", kind.name, reuse), func(b *testing.B) {
+				var c *verify.Client
+				for b.Loop() {
+					p := prover1(defaultOutputTokens)
+					p.reuse, p.start = reuse, kind.start
+					var err error
+					if c, err = p.prove(b.Context()); err != nil {
+						b.Fatal(err)
+					}
+				}
+				for _, trial := range []struct {
+					name string
+					*verify.Trial
+				}{{"fast", &c.Fast}, {"paced", &c.Paced}} {
+					b.ReportMetric(trial.EventsPerS, trial.name+"-events/s")
+					b.ReportMetric(trial.EventsPerRead, trial.name+"-events/read")
+					b.ReportMetric(trial.CPUPerEventNS/1e3, trial.name+"-cpu-µs/event")
+					b.ReportMetric(float64(trial.StampP50NS)/1e3, trial.name+"-stamp-p50-µs")
+					b.ReportMetric(float64(trial.StampP99NS)/1e3, trial.name+"-stamp-p99-µs")
+				}
+				b.ReportMetric(float64(c.Paced.LagP50NS)/1e3, "lag-p50-µs")
+				b.ReportMetric(float64(c.Paced.LagP99NS)/1e3, "lag-p99-µs")
+				b.ReportMetric(float64(c.Paced.Effort.SchedP99NS)/1e3, "paced-sched-p99-µs")
+				b.ReportMetric(float64(c.Fast.Effort.GCPauseNS)/1e3/float64(max(1, c.Fast.Effort.GCCycles)), "gc-pause-µs/cycle")
+			})
+		}
 	}
 }
