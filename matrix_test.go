@@ -1071,9 +1071,17 @@ func (s *session) close() (code int) {
 		fmt.Fprintf(os.Stderr, "Warning: %v\n", err)
 	}
 	if end.Report != nil {
+		doubted := map[string]int{} // configurations, by a doubt about their client
 		for _, c := range end.Report.Results {
 			for _, doubt := range c.Strain {
-				fmt.Fprintf(os.Stderr, "Warning: %s (repetition %d): %s\n", c.Plan.Name, c.Plan.Repetition, doubt)
+				if doubted[doubt]++; doubted[doubt] == 1 {
+					fmt.Fprintf(os.Stderr, "Warning: %s (repetition %d): %s\n", c.Plan.Name, c.Plan.Repetition, doubt)
+				}
+			}
+		}
+		for _, doubt := range slices.Sorted(maps.Keys(doubted)) {
+			if more := doubted[doubt] - 1; more > 0 {
+				fmt.Fprintf(os.Stderr, "Warning: the same of %d more: %s\n", more, doubt)
 			}
 		}
 	}

@@ -247,6 +247,7 @@ var claims = map[string]string{
 	"client.fast.reads": "which request had how many: their sum is the same", "client.paced.reads": "as the fast one's",
 	"client.paced.due_ns[]": "the middle of all and the end make the percentiles", "client.paced.start_ns[]": "as due_ns",
 	"client.paced.written_ns[]": "as due_ns", "client.paced.read_ns[]": "as due_ns",
+	"client":               "the whole record, as before it was known; an open loop without one is warned of",
 	"configuration.client": "may be left out, as before it was known",
 }
 
@@ -279,6 +280,16 @@ func TestEveryFieldOfAClientBears(t *testing.T) {
 			}
 			l.encoded[i] = kept
 			m.undo()
+		}
+	}
+	for i := range l.records {
+		if kind, _ := recordKind(l.encoded[i]); kind == KindClient {
+			if replayed(t, l.join(slices.Delete(slices.Clone(all), i, i+1))).Verdict == Consistent {
+				survived[kind] = append(survived[kind], "deleted")
+			}
+			if replayed(t, l.join(slices.Insert(slices.Clone(all), i, i))).Verdict == Consistent {
+				t.Error("a client's record can be doubled")
+			}
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(survived)) {
