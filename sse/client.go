@@ -35,11 +35,11 @@ type Client struct {
 	// Dial replaces the dialer, for tests without a network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	mu     sync.Mutex
-	wires  []*wire         // kept for Reuse
-	shared *http.Transport // for Reuse through a proxy
-	poller *poller
-	closed bool
+	mu      sync.Mutex
+	wires   []*wire         // kept for Reuse
+	shared  *http.Transport // for Reuse through a proxy
+	pollers []*poller
+	closed  bool
 }
 
 // DefaultIdle is how long a stream may be silent. A live stream is never cut.
@@ -51,7 +51,6 @@ type Ask struct {
 	Prompt       string
 	PromptIDs    []int32 // in place of Prompt, where the server takes ids
 	OutputTokens int     // at most
-	Completion   bool    // say so as max_completion_tokens, too
 	MinTokens    int     // at least, where the server knows it; 0 leaves it out
 	IgnoreEOS    bool    // go on past the end of the answer
 	TokenIDs     bool    // ask for ids of prompt and answer
@@ -63,7 +62,6 @@ type generation struct {
 	Prompt         any            `json:"prompt,omitempty"`
 	Messages       []chatMessage  `json:"messages,omitempty"`
 	MaxTokens      int            `json:"max_tokens"`
-	MaxCompletion  int            `json:"max_completion_tokens,omitempty"`
 	Temperature    float64        `json:"temperature"`
 	Stream         bool           `json:"stream"`
 	StreamOptions  map[string]any `json:"stream_options"`
@@ -82,9 +80,6 @@ func (c *Client) body(ask *Ask) ([]byte, error) {
 	g := generation{
 		Model: c.Model, MaxTokens: ask.OutputTokens, Stream: true, StreamOptions: map[string]any{"include_usage": true},
 		MinTokens: ask.MinTokens, IgnoreEOS: ask.IgnoreEOS, ReturnTokenIDs: ask.TokenIDs,
-	}
-	if ask.Completion {
-		g.MaxCompletion = ask.OutputTokens
 	}
 	switch {
 	case c.Chat && ask.PromptIDs != nil:
@@ -125,8 +120,7 @@ func Endpoint(base, path string) (string, error) {
 		return "", fmt.Errorf("sse: base URL %q, want http://HOST:PORT or https://HOST", base)
 	}
 	if u.RawQuery != "" || u.Fragment != "" {
-		u.RawQuery, u.Fragment = "", "" // may be secret
-		return "", fmt.Errorf("sse: base URL %q has a query or a fragment, want none", u.Redacted())
+		return "", fmt.Errorf("sse: base URL %q has a query or a fragment, want none", base)
 	}
 	if !strings.HasSuffix(strings.TrimRight(u.Path, "/"), "/v1") {
 		u = u.JoinPath("v1")

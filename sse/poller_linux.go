@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -37,6 +39,8 @@ type poller struct {
 	file    *os.File // of epoll
 	flows   []*flow  // by descriptor
 	count   int
+
+	finished []*flow // the poller's own
 }
 
 // flow is one request on a socket. From add to done it is the poller's.
@@ -86,7 +90,7 @@ func (c *Client) exchangePolled(ctx context.Context, request *http.Request, mess
 		unix.Shutdown(f.fd, unix.SHUT_RDWR) // which the poller sees
 		close(canceled)
 	})
-	if err := c.polling().add(f); err != nil {
+	if err := c.polling(f.fd).add(f); err != nil {
 		f.err, f.end = err, c.Clock.Now()
 	} else {
 		<-f.done
@@ -111,13 +115,15 @@ func (c *Client) exchangePolled(ctx context.Context, request *http.Request, mess
 	}
 }
 
-func (c *Client) polling() *poller {
+// polling returns the poller of a descriptor. There is one for two of the
+// threads that Go may use; the other is for who measures, and the server.
+func (c *Client) polling(fd int) *poller {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.poller == nil {
-		c.poller = &poller{clock: c.Clock, idle: c.idle()}
+	for len(c.pollers) < max(1, runtime.GOMAXPROCS(0)/2) {
+		c.pollers = append(c.pollers, &poller{clock: c.Clock, idle: c.idle()})
 	}
-	return c.poller
+	return c.pollers[fd%len(c.pollers)]
 }
 
 // socket returns a connection to address that only the poller reads, or one
@@ -281,9 +287,15 @@ func (p *poller) run() {
 	p.fail(file, os.NewSyscallError("epoll_wait", err))
 }
 
+// wakeAtOnce is how many streams that have ended are woken between two looks
+// at the sockets. Their goroutines close, connect and write: a thousand at
+// once would stand before the poller in the runtime's queue, and the stamps of
+// all other streams would wait for them.
+const wakeAtOnce = 8
+
 // drain serves what is ready until nothing is.
 func (p *poller) drain(epoll int) error {
-	var events [128]unix.EpollEvent
+	var events [64]unix.EpollEvent
 	var flows [len(events)]*flow
 	for {
 		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epoll), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
@@ -291,9 +303,8 @@ func (p *poller) drain(epoll int) error {
 		case errno == unix.EINTR:
 			continue
 		case errno != 0:
+			p.release(len(p.finished))
 			return errno
-		case n == 0:
-			return nil
 		}
 		p.mu.Lock()
 		for i := range n {
@@ -304,6 +315,12 @@ func (p *poller) drain(epoll int) error {
 			if f := flows[i]; f != nil {
 				p.serve(epoll, f, events[i].Events)
 			}
+		}
+		if len(p.finished) > 0 {
+			p.release(wakeAtOnce)
+			runtime.Gosched()
+		} else if n == 0 {
+			return nil
 		}
 	}
 }
@@ -329,6 +346,7 @@ func (p *poller) sweep(epoll int) int64 {
 	for _, f := range stalled {
 		p.finish(epoll, f, &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded})
 	}
+	p.release(len(p.finished))
 	return next
 }
 
@@ -348,7 +366,7 @@ func (p *poller) fail(file *os.File, err error) {
 	}
 }
 
-// finish hands f back to the goroutine that asks.
+// finish ends f. The goroutine that asks is woken by release.
 func (p *poller) finish(epoll int, f *flow, err error) {
 	f.end = p.clock.Now()
 	f.err = err
@@ -357,7 +375,16 @@ func (p *poller) finish(epoll int, f *flow, err error) {
 	p.flows[f.fd] = nil
 	p.count--
 	p.mu.Unlock()
-	close(f.done)
+	p.finished = append(p.finished, f)
+}
+
+// release wakes the goroutines of up to most streams that have ended.
+func (p *poller) release(most int) {
+	n := min(most, len(p.finished))
+	for _, f := range p.finished[:n] {
+		close(f.done)
+	}
+	p.finished = slices.Delete(p.finished, 0, n)
 }
 
 // wanted returns the events that f waits for.
@@ -405,7 +432,7 @@ func (p *poller) serve(epoll int, f *flow, events uint32) {
 // the error waits for what is read.
 func (f *flow) write() {
 	for len(f.out) > 0 {
-		n, err := syscall.Write(f.fd, f.out)
+		n, err := writeSocket(f.fd, f.out)
 		switch err {
 		case nil:
 			f.out = f.out[n:]
@@ -427,7 +454,7 @@ func (f *flow) write() {
 func (f *flow) read(toEnd bool) (over bool) {
 	for {
 		room := f.in.room()
-		n, err := syscall.Read(f.fd, room)
+		n, err := readSocket(f.fd, room)
 		ns := f.in.clock.Now()
 		switch {
 		case err == unix.EINTR:
