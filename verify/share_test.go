@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"testing"
 )
@@ -118,5 +119,33 @@ func TestShareOfAnOwnServer(t *testing.T) {
 	const want = `verify: run.jsonl:4: plan 1: load: share "1/2", but a server that this run started has no other generator`
 	if report := replayed(t, f.encode()); report.Verdict != Inconsistent || report.Err().Error() != want {
 		t.Errorf("%v, want %s", report.Err(), want)
+	}
+}
+
+// Of what a plan says of a generator's load nothing can be changed unnoticed.
+func TestEveryFieldOfAGeneratorBears(t *testing.T) {
+	allowed := map[string]string{
+		"load.slo[].most_ns": "a bound that nobody comes near",
+		"load.max_lag_ns":    "a bound, far above what was measured",
+		"load.duration_ns":   "no request is due within the next ns",
+		"load.settle_ns":     "nothing is due in the first ns",
+	}
+	f := generator(2)
+	var list []mutation
+	mutations("load", reflect.ValueOf(&f.plan(2).Load).Elem(), &list)
+	survived := map[string]bool{}
+	for _, m := range list {
+		m.do()
+		if report := replayed(t, f.encode()); report.Verdict == Consistent {
+			if survived[m.path] = true; allowed[m.path] == "" {
+				t.Errorf("%s can be changed unnoticed: %s", m.path, m.what)
+			}
+		}
+		m.undo()
+	}
+	for path := range allowed {
+		if !survived[path] {
+			t.Errorf("every change of %s was noticed", path)
+		}
 	}
 }
