@@ -51,6 +51,7 @@ type Ask struct {
 	Prompt       string
 	PromptIDs    []int32 // in place of Prompt, where the server takes ids
 	OutputTokens int     // at most
+	Completion   bool    // say so as max_completion_tokens, too
 	MinTokens    int     // at least, where the server knows it; 0 leaves it out
 	IgnoreEOS    bool    // go on past the end of the answer
 	TokenIDs     bool    // ask for ids of prompt and answer
@@ -62,6 +63,7 @@ type generation struct {
 	Prompt         any            `json:"prompt,omitempty"`
 	Messages       []chatMessage  `json:"messages,omitempty"`
 	MaxTokens      int            `json:"max_tokens"`
+	MaxCompletion  int            `json:"max_completion_tokens,omitempty"`
 	Temperature    float64        `json:"temperature"`
 	Stream         bool           `json:"stream"`
 	StreamOptions  map[string]any `json:"stream_options"`
@@ -80,6 +82,9 @@ func (c *Client) body(ask *Ask) ([]byte, error) {
 	g := generation{
 		Model: c.Model, MaxTokens: ask.OutputTokens, Stream: true, StreamOptions: map[string]any{"include_usage": true},
 		MinTokens: ask.MinTokens, IgnoreEOS: ask.IgnoreEOS, ReturnTokenIDs: ask.TokenIDs,
+	}
+	if ask.Completion {
+		g.MaxCompletion = ask.OutputTokens
 	}
 	switch {
 	case c.Chat && ask.PromptIDs != nil:
@@ -120,7 +125,8 @@ func Endpoint(base, path string) (string, error) {
 		return "", fmt.Errorf("sse: base URL %q, want http://HOST:PORT or https://HOST", base)
 	}
 	if u.RawQuery != "" || u.Fragment != "" {
-		return "", fmt.Errorf("sse: base URL %q has a query or a fragment, want none", base)
+		u.RawQuery, u.Fragment = "", "" // may be secret
+		return "", fmt.Errorf("sse: base URL %q has a query or a fragment, want none", u.Redacted())
 	}
 	if !strings.HasSuffix(strings.TrimRight(u.Path, "/"), "/v1") {
 		u = u.JoinPath("v1")
