@@ -21,7 +21,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -245,7 +244,6 @@ var (
 	maxLag     = flag.Duration("max-lag", verify.DefaultMaxLagNS, "open loop: a configuration is invalid if 1 % of its requests start later than `DURATION` after they were due")
 	tracePath  = flag.String("trace", "", "open loop: send requests when those of `FILE` came and as long as they were; CSV as the public Azure LLM inference traces")
 	traceScale = flag.Float64("trace-scale", 1, "open loop: multiply the times of -trace by `FACTOR`: 0.5 is twice as fast")
-	sloShare   = flag.Int("slo-share", load.DefaultSLOShare, "BenchmarkSaturation: a rate holds if `PERCENT` of its requests keep -slo")
 	share      = flag.String("share", "", "open loop: be the generator `K/N` of several, each with its part of the rate and a -seed of its own")
 )
 
@@ -285,25 +283,6 @@ func openLoop() bool { return len(rateAxis) > 0 || len(rateSteps) > 0 || *traceP
 // trace is what -trace names, once checkFlags has read it, else nil.
 var trace *verify.Trace
 
-// saturating tells whether BenchmarkSaturation measures something: it is
-// selected, and there is an SLO and a rate to search for.
-func saturating() bool {
-	return len(sloBounds) > 0 && selected("BenchmarkSaturation") && unsearchable() == ""
-}
-
-// unsearchable names a flag with which there is no rate to search for, or "".
-func unsearchable() string {
-	switch {
-	case len(rateSteps) > 0:
-		return "steps"
-	case *tracePath != "":
-		return "trace"
-	case *share != "":
-		return "share"
-	}
-	return ""
-}
-
 // openLoad returns what all rates of an open loop have in common.
 func openLoad() verify.Load {
 	l := verify.Load{
@@ -321,19 +300,6 @@ func openLoad() verify.Load {
 		l.SettleNS = l.DurationNS / 10
 	}
 	return l
-}
-
-// searchLoad is what BenchmarkSaturation's probes have in common; its rate, if
-// there is one, is the first.
-func searchLoad() *verify.Load {
-	l := openLoad()
-	least := math.Inf(1)
-	for _, rate := range rateAxis {
-		if v, err := strconv.ParseFloat(rate, 64); err == nil && v < least {
-			l.Rate, least = rate, v
-		}
-	}
-	return &l
 }
 
 // arrivals returns the loads of the last axis, by the axis's name and value.
@@ -378,7 +344,7 @@ func checkOpenFlags() (errs []error) {
 	if !openLoop() && !saturating() {
 		for _, name := range []string{"arrival", "burstiness", "duration", "settle", "max-inflight", "max-lag", "share", "slo"} {
 			if set[name] {
-				wrong("-%s is for an open loop, with -rate, -steps or -trace, or with -slo for BenchmarkSaturation; -conc is a closed one", name)
+				wrong("-%s is for an open loop, with -rate, -steps or -trace, or for BenchmarkSaturation, with -slo; -conc is a closed one", name)
 			}
 		}
 		if set["trace-scale"] {
@@ -497,7 +463,7 @@ func TestMain(m *testing.M) {
 		fail(2, "%v", err)
 	}
 	if !benchmarks() {
-		if why := unmeasuredSaturation(); why != "" {
+		if why := unmeasuredSaturation(); why != "" && measuring() {
 			fmt.Fprintf(os.Stderr, "Note: %s\n", why)
 		}
 		code := m.Run()
@@ -525,37 +491,54 @@ func fail(code int, format string, args ...any) {
 }
 
 // benchmarks tells whether anything will be measured.
-func benchmarks() bool { return selected("BenchmarkServe") || saturating() }
+func benchmarks() bool { return measuring() && (selected("BenchmarkServe") || saturating()) }
 
-// unmeasuredSaturation says why BenchmarkSaturation, though selected, measures
-// nothing; "" if it does, or isn't selected.
-func unmeasuredSaturation() string {
-	switch name := unsearchable(); {
-	case !selected("BenchmarkSaturation"):
-	case len(sloBounds) == 0:
-		return "BenchmarkSaturation is skipped: it needs -slo, as in -slo ttft=500ms,tpot=50ms"
-	case name != "":
-		return fmt.Sprintf("BenchmarkSaturation is skipped: with -%s there is no rate to search for", name)
-	}
-	return ""
+// measuring tells whether testing runs benchmarks at all: it makes a first call
+// even with -count 0.
+func measuring() bool {
+	return flag.Lookup("test.list").Value.String() == "" && flag.Lookup("test.count").Value.String() != "0"
 }
 
-// selected tells whether -bench selects a benchmark, and -count runs it at
-// all: testing itself makes a first call even with -count 0.
+// selected tells whether -bench selects a benchmark.
 func selected(benchmark string) bool {
-	pattern := flag.Lookup("test.bench").Value.String()
-	if pattern == "" || flag.Lookup("test.list").Value.String() != "" || flag.Lookup("test.count").Value.String() == "0" {
-		return false
-	}
-	for either := range strings.SplitSeq(pattern, "|") {
-		first, _, _ := strings.Cut(either, "/")
-		// One that doesn't compile is testing's to report, or it was cut
-		// within its brackets.
-		if matched, err := regexp.MatchString(first, benchmark); err != nil || matched {
+	for _, first := range firstParts(flag.Lookup("test.bench").Value.String()) {
+		// One that doesn't compile is testing's to report.
+		if matched, err := regexp.MatchString(first, benchmark); first != "" && (err != nil || matched) {
 			return true
 		}
 	}
 	return false
+}
+
+// firstParts returns what each alternative of a pattern says of a benchmark's
+// own name. As testing does, it cuts at | and / outside brackets.
+func firstParts(pattern string) (parts []string) {
+	begin, slash, round, square := 0, -1, 0, 0
+	for i := 0; i <= len(pattern); i++ {
+		outside := round == 0 && square == 0
+		switch {
+		case i == len(pattern) || outside && pattern[i] == '|':
+			end := i
+			if slash >= 0 {
+				end = slash
+			}
+			parts = append(parts, pattern[begin:end])
+			begin, slash = i+1, -1
+		case pattern[i] == '\\' && i+1 < len(pattern):
+			i++
+		case pattern[i] == '[':
+			square++
+		case pattern[i] == ']':
+			square = max(0, square-1)
+		case pattern[i] == '(' && square == 0:
+			round++
+		case pattern[i] == ')' && square == 0:
+			round = max(0, round-1)
+		case outside && pattern[i] == '/' && slash < 0:
+			slash = i
+		}
+	}
+	return parts
 }
 
 const (
@@ -1112,14 +1095,6 @@ func configurations() []configuration {
 	return alongAxes("BenchmarkServe", names, loads)
 }
 
-// searches returns those of BenchmarkSaturation, whose load has no axis.
-func searches() []configuration {
-	if !saturating() {
-		return nil
-	}
-	return alongAxes("BenchmarkSaturation", []string{""}, []*verify.Load{searchLoad()})
-}
-
 // alongAxes crosses the axes of a benchmark with loads, the innermost.
 func alongAxes(benchmark string, names []string, loads []*verify.Load) (list []configuration) {
 	threads, inputs := *threadsAxis, *inputAxis
@@ -1162,20 +1137,6 @@ func BenchmarkServe(b *testing.B) {
 	}
 	measureEach(b, configurations(), func(b *testing.B, c configuration) {
 		run.Benchmark(b, cellOf(c.load, run.cell(b, c)))
-	})
-}
-
-// BenchmarkSaturation searches for the highest rate that holds -slo, from the
-// least -rate, or from what one client gets. Without -slo it does nothing. A
-// search is one line, and one iteration: what -benchtime adds does nothing.
-func BenchmarkSaturation(b *testing.B) {
-	if run == nil || !saturating() {
-		b.Skip("there is no -slo to hold, or no rate to search for")
-	}
-	measureEach(b, searches(), func(b *testing.B, c configuration) {
-		cell := run.cell(b, c)
-		cell.Open = c.load
-		run.Saturation(b, cell, *sloShare)
 	})
 }
 
@@ -1553,7 +1514,12 @@ func (g *letters) Limits() sse.Limits {
 // URL.
 func stranger(t *testing.T) string {
 	t.Helper()
-	server := httptest.NewServer(sse.NewHandler(&letters{}, sse.Options{Model: "abc", Chat: func(messages []sse.Message) (string, error) {
+	return serveLetters(t, &letters{})
+}
+
+func serveLetters(t *testing.T, model sse.Generator) string {
+	t.Helper()
+	server := httptest.NewServer(sse.NewHandler(model, sse.Options{Model: "abc", Chat: func(messages []sse.Message) (string, error) {
 		return "<" + messages[len(messages)-1].Content + ">", nil
 	}}))
 	t.Cleanup(server.Close)
@@ -1727,7 +1693,7 @@ func TestTargetFlags(t *testing.T) {
 
 // Nothing is built or started where no benchmark runs.
 func TestNoBenchmark(t *testing.T) {
-	for _, args := range [][]string{{"-test.list", "."}, {"-test.bench", "Other"}, {"-test.bench", "Other/x|More"}, {"-test.bench", ".", "-test.count", "0"}, {"-test.bench", ".", "-test.list", "."}, {}} {
+	for _, args := range [][]string{{"-test.list", "."}, {"-test.bench", "Other"}, {"-test.bench", "Other/x|More"}, {"-test.bench", "(Other|More)/x"}, {"-test.bench", ".", "-test.count", "0"}, {"-test.bench", ".", "-test.list", "."}, {}} {
 		a := runAgain(t, "dead", args...)
 		if a.code != 0 || len(a.files) > 0 {
 			t.Errorf("%q: exit code %d, evidence %q, stderr %s", args, a.code, a.files, a.stderr)

@@ -121,7 +121,9 @@ func TestSaturationIsNotFound(t *testing.T) {
 	slo := []verify.Bound{{Metric: "e2e", MostNS: 150_000_000}}
 	instant := func() func(net.Conn) { return takes(0) }
 	refused := func() func(net.Conn) {
-		return func(conn net.Conn) { io.WriteString(conn, "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n") }
+		return func(conn net.Conn) {
+			io.WriteString(conn, "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n")
+		}
 	}
 	for _, test := range []struct {
 		name   string
