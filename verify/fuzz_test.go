@@ -20,6 +20,7 @@ func FuzzReplay(f *testing.F) {
 	target := small()
 	targeted(target)
 	f.Add(target.encode())
+	f.Add(tried().encode())
 	failed := small()
 	failAll(failed, 1)
 	failed.invalidate(1, "no server")

@@ -8,14 +8,15 @@ const Schema = "servebench/1"
 
 // The kinds of records, in the order in which a file may hold them: one
 // header, one corpus, then for each server its server record followed by its
-// configurations, then one trailer.
+// configurations, then one trailer. What a client can do stands before the
+// configurations that it is about.
 const (
 	KindHeader        = "header"
 	KindCorpus        = "corpus"
 	KindServer        = "server"
+	KindClient        = "client"        // what the measuring process can do, by a null server
 	KindPlan          = "plan"          // opens a configuration
 	KindRequest       = "request"       // one finished request, as its client saw it
-	KindClient        = "client"        // what the measuring process can do, by a null server; before the configurations it is about
 	KindServed        = "served"        // the same request, as the server saw it
 	KindMemory        = "memory"        // samples of the server's resident set
 	KindConfiguration = "configuration" // closes a configuration; one printed line, unless it is a probe

@@ -27,8 +27,9 @@
 //
 // Merge judges the files of several generators together.
 //
-// Memory is bounded by the largest configuration, not by the file; of one of
-// several generators the latencies are kept, for Merge.
+// Memory is bounded by the largest configuration, not by the file; but for each
+// request Result.Inflight keeps when it began and ended, and of one of several
+// generators the latencies are kept, for Merge.
 package verify
 
 import (

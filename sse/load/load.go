@@ -13,5 +13,7 @@
 //  3. Benchmark measures one configuration: warmup, passes by closed-loop
 //     clients, the server's own log, its memory, the metrics. One printed
 //     line, one configuration record.
+//     Before the first open loop the client itself is tried against a server
+//     that does nothing, and recorded, too.
 //  4. Close writes the trailer and replays the whole file.
 package load

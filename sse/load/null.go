@@ -346,22 +346,22 @@ func startNull(tokens int) (*nullProcess, error) {
 		kill: func() { command.Process.Kill() },
 		wait: func() { command.Wait() },
 	}
-	limit := time.AfterFunc(nullStartLimit, p.kill)
+	limit := time.AfterFunc(nullLimit, p.kill)
 	defer limit.Stop()
 	if err := p.hear.Decode(&p.nullReady); err != nil {
 		p.stop()
-		return nil, fmt.Errorf("load: null server %s wasn't ready within %v: %w %s", program, nullStartLimit, err, bytes.TrimSpace(stderr.Bytes()))
+		return nil, fmt.Errorf("load: null server %s wasn't ready within %v: %w %s", program, nullLimit, err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return p, nil
 }
 
-// nullStartLimit is how long the null server may take to be ready, and to
-// hand out its stamps.
-const nullStartLimit = 5 * time.Second
+// nullLimit is how long the null server may take to be ready, to hand out
+// its stamps, and to end.
+const nullLimit = 5 * time.Second
 
 // next says how to write from now on, and returns the stamps until now.
 func (p *nullProcess) next(ask nullAsk) (written map[string][]int64, err error) {
-	limit := time.AfterFunc(nullStartLimit, p.kill)
+	limit := time.AfterFunc(nullLimit, p.kill)
 	defer limit.Stop()
 	if err = p.say.Encode(ask); err == nil {
 		err = p.hear.Decode(&written)
@@ -375,7 +375,7 @@ func (p *nullProcess) next(ask nullAsk) (written map[string][]int64, err error) 
 // stop ends the process and waits for it.
 func (p *nullProcess) stop() {
 	p.in.Close()
-	limit := time.AfterFunc(time.Second, p.kill)
+	limit := time.AfterFunc(nullLimit, p.kill)
 	defer limit.Stop()
 	p.wait()
 }

@@ -23,14 +23,14 @@ func showClients(row func(key, format string, args ...any), clients []verify.Cli
 const inflightSlots = 20
 
 // showInflight prints how many requests were under way over time, mean and
-// most in each part of a configuration.
+// most in each part of a configuration. A file with problems may have any.
 func showInflight(b *strings.Builder, r *verify.Report) {
 	for _, c := range r.Results {
 		fmt.Fprintf(b, "In flight, configuration %d, %s, repetition %d:\n", c.Plan.Config, clean(c.Plan.Name), c.Plan.Repetition)
 		t := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
 		fmt.Fprintln(t, "from\tto\tmean\tmost\t")
 		for _, slot := range inflightParts(c.Inflight, inflightSlots) {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t %s\n", duration(slot.from), duration(slot.to), strconv.FormatFloat(slot.mean, 'f', 2, 64), slot.most, strings.Repeat("#", min(int(slot.mean+0.5), 60)))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t %s\n", duration(slot.from), duration(slot.to), strconv.FormatFloat(slot.mean, 'f', 2, 64), slot.most, strings.Repeat("#", max(0, min(int(slot.mean+0.5), 60))))
 		}
 		t.Flush()
 		fmt.Fprintln(b)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -41,10 +42,25 @@ func TestShowInflight(t *testing.T) {
 	}
 }
 
+// A request that ends before it starts is a problem of the file, and no reason
+// to stop.
+func TestShowImpossibleInflight(t *testing.T) {
+	var b strings.Builder
+	showInflight(&b, &verify.Report{Results: []verify.Result{{Inflight: []verify.Inflight{{NS: 0, Requests: -1}, {NS: 1 << 55, Requests: 0}}}}})
+	if !strings.Contains(b.String(), "-1.00") {
+		t.Errorf("%s\nwant -1 under way", &b)
+	}
+}
+
 func TestShowClients(t *testing.T) {
-	var row string
-	showClients(func(key, format string, args ...any) { row = key }, nil)
-	if row != "" {
-		t.Errorf("row %q of no client", row)
+	var rows []string
+	row := func(key, format string, args ...any) { rows = append(rows, key+": "+fmt.Sprintf(format, args...)) }
+	showClients(row, nil)
+	showClients(row, []verify.Client{{GOMAXPROCS: 2, Fast: verify.Trial{EventsPerS: 61_701.4}, Paced: verify.Trial{
+		EventsPerS: 15_280, StampP50NS: 26_940, StampP99NS: 160_500, LagP50NS: 120_900, LagP99NS: 2_313_000, CPUPerEventNS: 29_480,
+	}}})
+	want := "Client: GOMAXPROCS 2: 61701 events/s of a null server; at 15280, stamps late by 27 µs p50 and 160 µs p99, starts by 121 µs and 2313 µs, 29.5 µs of CPU an event"
+	if len(rows) != 1 || rows[0] != want {
+		t.Errorf("rows\n%q, want\n%q", rows, want)
 	}
 }
