@@ -31,14 +31,14 @@ func orderKey(seed int64, name string) [sha256.Size]byte {
 // themselves.
 func (p *replay) planOrder(where string, plan *Plan) {
 	seed := p.report.Header.OrderSeed
-	if seed == 0 || plan.Probe > 0 { // a probe follows from those before it
+	if seed == 0 {
 		return
 	}
 	if p.ordered == nil {
 		p.ordered = map[string]string{}
 	}
 	name := plan.Name
-	if plan.Probe > 0 { // searches are ordered, the probes of one are not
+	if plan.Probe > 0 { // searches are ordered; a probe follows from those before it
 		name = plan.probeOf()
 	}
 	benchmark, _, _ := strings.Cut(name, "/")

@@ -339,7 +339,34 @@ var ofASearch = map[string]string{
 }
 
 func TestEveryFieldOfASearchBears(t *testing.T) {
-	everyFieldBears(t, linesOf(searched(searching{start: "20", e2e: 60 * ms, share: 80})), ofASearch)
+	used := everyFieldBears(t, linesOf(searched(searching{start: "20", e2e: 60 * ms, share: 80})), ofASearch)
+	for path := range ofASearch {
+		if !used[path] && stride == 1 {
+			t.Errorf("%s is called informational, but every change of it was noticed", path)
+		}
+	}
+}
+
+// Searches are in a random order, their probes are not.
+func TestOrderOfSearches(t *testing.T) {
+	names := []string{"BenchmarkSaturation/input=1", "BenchmarkSaturation/input=2"}
+	slices.SortFunc(names, func(a, b string) int { return CompareOrder(7, a, b) })
+	p := &replay{report: &Report{Header: &Header{OrderSeed: 7}}}
+	plan := func(name string, probe int) {
+		p.planOrder("plan", &Plan{Name: name + "/rate=" + strconv.Itoa(probe), Probe: probe})
+	}
+	for _, name := range names {
+		for probe := range 5 {
+			plan(name, probe+1)
+		}
+	}
+	if len(p.report.Problems) > 0 {
+		t.Errorf("in order: %v", p.report.Problems[0])
+	}
+	plan(names[0], 1)
+	if want := "verify: plan: " + names[0] + " comes after " + names[1] + ", but by order_seed 7 it goes before it"; len(p.report.Problems) != 1 || p.report.Problems[0].Error() != want {
+		t.Errorf("out of order: %v, want %s", p.report.Problems, want)
+	}
 }
 
 // A search has one line, its probes have none.
