@@ -242,8 +242,8 @@ var (
 	settle     = flag.Duration("settle", -1, "open loop: requests due in the first `DURATION` are kept and excluded; the default is a tenth of -duration")
 	inflight   = flag.Int("max-inflight", 0, "open loop: at most `N` requests are under way, others wait in the client; 0 means no limit")
 	maxLag     = flag.Duration("max-lag", verify.DefaultMaxLagNS, "open loop: a configuration is invalid if 1 % of its requests start later than `DURATION` after they were due")
-	tracePath  = flag.String("trace", "", "open loop: send requests when those of `FILE` came and as long as they were; CSV as the public Azure LLM inference traces")
-	traceScale = flag.Float64("trace-scale", 1, "open loop: multiply the times of -trace by `FACTOR`: 0.5 is twice as fast")
+	tracePath  = flag.String("trace-file", "", "open loop: send requests when those of `FILE` came and as long as they were; CSV as the public Azure LLM inference traces")
+	traceScale = flag.Float64("trace-scale", 1, "open loop: multiply the times of -trace-file by `FACTOR`: 0.5 is twice as fast")
 	share      = flag.String("share", "", "open loop: be the generator `K/N` of several, each with its part of the rate and a -seed of its own")
 )
 
@@ -280,7 +280,7 @@ func init() {
 // openLoop tells whether requests are sent by a schedule.
 func openLoop() bool { return len(rateAxis) > 0 || len(rateSteps) > 0 || *tracePath != "" }
 
-// trace is what -trace names, once checkFlags has read it, else nil.
+// trace is what -trace-file names, once checkFlags has read it, else nil.
 var trace *verify.Trace
 
 // openLoad returns what all rates of an open loop have in common.
@@ -341,19 +341,22 @@ func checkOpenFlags() (errs []error) {
 	if *sloShare < 1 || *sloShare > 100 {
 		wrong("-slo-share %d, want 1 to 100", *sloShare)
 	}
+	if err := notGoTests(); err != nil {
+		return []error{err}
+	}
 	if !openLoop() && !saturating() {
 		for _, name := range []string{"arrival", "burstiness", "duration", "settle", "max-inflight", "max-lag", "share", "slo"} {
 			if set[name] {
-				wrong("-%s is for an open loop, with -rate, -steps or -trace, or for BenchmarkSaturation, with -slo; -conc is a closed one", name)
+				wrong("-%s is for an open loop, with -rate, -steps or -trace-file, or for BenchmarkSaturation, with -slo; -conc is a closed one", name)
 			}
 		}
 		if set["trace-scale"] {
-			wrong("-trace-scale is for -trace")
+			wrong("-trace-scale is for -trace-file")
 		}
 		return errs
 	}
 	if set["conc"] && openLoop() {
-		wrong("-conc is for a closed loop, -rate, -steps and -trace are for an open one: choose")
+		wrong("-conc is for a closed loop, -rate, -steps and -trace-file are for an open one: choose")
 	}
 	if *tracePath != "" {
 		if err := readTrace(); err != nil {
@@ -361,11 +364,11 @@ func checkOpenFlags() (errs []error) {
 		}
 		for _, name := range []string{"rate", "steps", "arrival", "burstiness", "duration", "requests", "input", "output-tokens", "share", "prompts"} {
 			if set[name] {
-				wrong("-%s and -trace don't go together: %s", name, besideTrace[name])
+				wrong("-%s and -trace-file don't go together: %s", name, besideTrace[name])
 			}
 		}
 	} else if set["trace-scale"] {
-		wrong("-trace-scale is for -trace")
+		wrong("-trace-scale is for -trace-file")
 	}
 	if set["burstiness"] && *arrival != verify.ArrivalGamma {
 		wrong("-burstiness is for -arrival gamma")
@@ -408,7 +411,7 @@ func checkOpenFlags() (errs []error) {
 	return errs
 }
 
-// besideTrace says why a flag can't stand beside -trace.
+// besideTrace says why a flag can't stand beside -trace-file.
 var besideTrace = map[string]string{
 	"rate":          "the trace has its own times, which -trace-scale multiplies",
 	"steps":         "the trace has its own times, which -trace-scale multiplies",
@@ -422,17 +425,30 @@ var besideTrace = map[string]string{
 	"prompts":       "a file of prompts has none for most lengths of a trace; without it they are made",
 }
 
+// notGoTests refuses a recorded load as go test's own -trace, to which an
+// execution trace would be written in its place.
+func notGoTests() error {
+	path := flag.Lookup("test.trace").Value.String()
+	if dir := flag.Lookup("test.outputdir").Value.String(); dir != "" && !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	if data, err := os.ReadFile(path); err == nil && bytes.HasPrefix(bytes.TrimPrefix(data, []byte("\ufeff")), []byte("TIMESTAMP,")) {
+		return fmt.Errorf("-trace is go test's own, and would overwrite %s with an execution trace: a recorded load is given with -trace-file", path)
+	}
+	return nil
+}
+
 func readTrace() error {
 	data, err := os.ReadFile(*tracePath)
 	if err != nil {
-		return fmt.Errorf("-trace: %w", err)
+		return fmt.Errorf("-trace-file: %w", err)
 	}
 	if trace, err = verify.ReadTrace(*tracePath, data); err != nil {
-		return fmt.Errorf("-trace: %w", err)
+		return fmt.Errorf("-trace-file: %w", err)
 	}
 	if *targetURL == "" {
 		if err := trace.Within(contextLimit); err != nil {
-			return fmt.Errorf("-trace: %w", err)
+			return fmt.Errorf("-trace-file: %w", err)
 		}
 	}
 	return nil
@@ -791,7 +807,7 @@ func open() (*session, error) {
 	return s, nil
 }
 
-// traced returns the requests of -trace, nil if there are none.
+// traced returns the requests of -trace-file, nil if there are none.
 func traced() []verify.Due {
 	if trace == nil {
 		return nil

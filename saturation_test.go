@@ -28,7 +28,7 @@ func unsearchable() string {
 	case len(rateSteps) > 0:
 		return "steps"
 	case *tracePath != "":
-		return "trace"
+		return "trace-file"
 	case *share != "":
 		return "share"
 	}
@@ -229,7 +229,7 @@ func TestSaturationSkipped(t *testing.T) {
 		{[]string{"-test.bench", "Saturation", "-test.v"}, none + "it needs -slo, as in -slo ttft=500ms,tpot=50ms\n", false},
 		{[]string{"-test.bench", "Saturation", "-slo", "ttft=1s", "-steps", "20:300ms"}, none + "with -steps there is no rate to search for\n", false},
 		{[]string{"-test.bench", "Saturation", "-slo", "ttft=1s", "-rate", "1", "-share", "1/2", "-seed", "1", "-target", "http://127.0.0.1:1"}, none + "with -share there is no rate to search for\n", false},
-		{[]string{"-test.bench", "Saturation", "-slo", "ttft=1s", "-trace", samplePath}, none + "with -trace there is no rate to search for\n", false},
+		{[]string{"-test.bench", "Saturation", "-slo", "ttft=1s", "-trace-file", samplePath}, none + "with -trace-file there is no rate to search for\n", false},
 		{[]string{"-test.bench", "(Serve|Saturation)/threads=1/input=64", "-slo", "ttft=1s", "-steps", "20:300ms", "-max-lag", "1s", "-max-inflight", "100"}, none + "with -steps there is no rate to search for\n", true},
 		{[]string{"-test.bench", "(Serve|Saturation)/threads=1/input=64/conc=1"}, "", true},
 		{[]string{"-test.bench", "Saturation", "-slo", "ttft=1s", "-test.list", "."}, "", false},
@@ -263,7 +263,7 @@ func TestSaturationFlags(t *testing.T) {
 		{[]string{"-slo", "ttft=1s", "-arrival", "chaos"}, `arrival "chaos", want "poisson", "constant", "gamma"`},
 		{[]string{"-slo", "ttft=1s", "-arrival", "gamma", "-burstiness", "0"}, `burstiness "0", want a decimal number`},
 		{[]string{"-slo", "ttft=1s", "-requests", "-1"}, "-requests -1"},
-		{[]string{"-slo", "ttft=1s", "-test.bench", "Serve"}, "-slo is for an open loop, with -rate, -steps or -trace, or for BenchmarkSaturation, with -slo"},
+		{[]string{"-slo", "ttft=1s", "-test.bench", "Serve"}, "-slo is for an open loop, with -rate, -steps or -trace-file, or for BenchmarkSaturation, with -slo"},
 		{[]string{"-slo", "ttft"}, "want ttft=500ms,tpot=50ms,e2e=3s, or some of them"},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {

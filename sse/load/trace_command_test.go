@@ -42,7 +42,7 @@ func TestTraceOnATarget(t *testing.T) {
 			test.s.start(t)
 			o := p.startAs(p.program, append([]string{
 				"-test.run=^$", "-test.cpu=1", "-test.bench=Serve", "-target", test.s.url, "-evidence", p.evidence,
-				"-trace", path, "-trace-scale", "0.5", "-exact-output", "-max-lag", "1s", "-max-inflight", "9",
+				"-trace-file", path, "-trace-scale", "0.5", "-exact-output", "-max-lag", "1s", "-max-inflight", "9",
 			}, test.args...)).wait()
 			o.clean(t, 1)
 			r := o.one(t)
