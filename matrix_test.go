@@ -1510,7 +1510,7 @@ func TestFlags(t *testing.T) {
 }
 
 // letters is a model that says the alphabet. A letter of a text is a token.
-type letters struct{ last int32 }
+type letters struct{}
 
 func (g *letters) Encode(text string) (ids []int32, err error) {
 	for _, b := range []byte(text) {

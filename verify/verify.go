@@ -109,10 +109,10 @@ type Report struct {
 	Servers     []Server
 	Clients     []Client
 	Results     []Result
-	Saturations []Saturation
-	Trailer     *Trailer // nil if it is missing
-	SHA256      string   // of the whole file
-	Missing     string   // what an incomplete file lacks
+	Saturations []Saturation // searches, over the results that are probes
+	Trailer     *Trailer     // nil if it is missing
+	SHA256      string       // of the whole file
+	Missing     string       // what an incomplete file lacks
 
 	answers map[string]answer // by prompt id, the longest
 }

@@ -14,6 +14,7 @@
 //     clients, the server's own log, its memory, the metrics. One printed
 //     line, one configuration record.
 //     Before the first open loop the client itself is tried against a server
-//     that does nothing, and recorded, too.
+//     that does nothing, and recorded, too. Saturation searches for a rate
+//     over many such configurations, and prints one line for all.
 //  4. Close writes the trailer and replays the whole file.
 package load
