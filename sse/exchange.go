@@ -46,7 +46,7 @@ func (c *Client) Exchange(ctx context.Context, ask Ask, r *verify.Request) *Repl
 		r.StartNS = c.Clock.Now()
 		reply.err = err
 	case direct:
-		c.exchangeDirect(ctx, request, reply)
+		c.exchangeDirect(ctx, request, ask.OutputTokens, reply)
 	default:
 		c.exchangeProxied(ctx, request, reply)
 	}

@@ -64,10 +64,10 @@ func (c *Client) polls(request *http.Request) bool {
 }
 
 // exchangePolled carries request, which is sent as message, to its target.
-func (c *Client) exchangePolled(ctx context.Context, request *http.Request, message []byte, reply *Reply) {
+func (c *Client) exchangePolled(ctx context.Context, request *http.Request, message []byte, expected int, reply *Reply) {
 	r := reply.request
 	key := c.wireKey(request)
-	f := &flow{in: intake{clock: c.Clock, idle: c.idle(), buffer: newBuffer(smallResponse)}, out: message, done: make(chan struct{})}
+	f := &flow{in: intake{clock: c.Clock, idle: c.idle(), buffer: newBuffer(expected)}, out: message, done: make(chan struct{})}
 	reply.kept = f.in.buffer
 	r.StartNS = c.Clock.Now()
 	w := c.kept(key)
@@ -287,11 +287,15 @@ func (p *poller) run() {
 	p.fail(file, os.NewSyscallError("epoll_wait", err))
 }
 
-// wakeAtOnce is how many streams that have ended are woken between two looks
-// at the sockets. Their goroutines close, connect and write: a thousand at
-// once would stand before the poller in the runtime's queue, and the stamps of
-// all other streams would wait for them.
-const wakeAtOnce = 8
+// Streams that have ended are woken when nothing is to be read, wakeAtOnce
+// between two looks at the sockets, and whatever is to be read once they have
+// waited for wakeAfter. Their goroutines close, connect and write: a thousand
+// at once would stand before the poller in the runtime's queue, and the stamps
+// of all other streams would wait for them.
+const (
+	wakeAtOnce = 4
+	wakeAfter  = time.Millisecond
+)
 
 // drain serves what is ready until nothing is.
 func (p *poller) drain(epoll int) error {
@@ -316,11 +320,12 @@ func (p *poller) drain(epoll int) error {
 				p.serve(epoll, f, events[i].Events)
 			}
 		}
-		if len(p.finished) > 0 {
+		switch {
+		case len(p.finished) == 0 && n == 0:
+			return nil
+		case len(p.finished) > 0 && (n == 0 || p.clock.Now()-p.finished[0].end > int64(wakeAfter)):
 			p.release(wakeAtOnce)
 			runtime.Gosched()
-		} else if n == 0 {
-			return nil
 		}
 	}
 }

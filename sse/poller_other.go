@@ -12,6 +12,6 @@ type poller struct{}
 
 func (c *Client) polls(*http.Request) bool { return false }
 
-func (c *Client) exchangePolled(context.Context, *http.Request, []byte, *Reply) {
+func (c *Client) exchangePolled(context.Context, *http.Request, []byte, int, *Reply) {
 	panic("sse: nothing is polled here")
 }

@@ -78,7 +78,8 @@ func (c *Client) direct(request *http.Request) (bool, error) {
 const atOnce = 16 << 10
 
 // exchangeDirect carries request, which is sent as message, to its target.
-func (c *Client) exchangeDirect(ctx context.Context, request *http.Request, reply *Reply) {
+func (c *Client) exchangeDirect(ctx context.Context, request *http.Request, outputTokens int, reply *Reply) {
+	expected := min(smallResponse+outputTokens*tokenBytes, largeResponse)
 	r := reply.request
 	message := bytes.NewBuffer(make([]byte, 0, request.ContentLength+512))
 	request.Close = !c.Reuse
@@ -88,7 +89,7 @@ func (c *Client) exchangeDirect(ctx context.Context, request *http.Request, repl
 		return
 	}
 	if c.polls(request) {
-		c.exchangePolled(ctx, request, message.Bytes(), reply)
+		c.exchangePolled(ctx, request, message.Bytes(), expected, reply)
 		return
 	}
 	r.StartNS = c.Clock.Now()
@@ -102,7 +103,7 @@ func (c *Client) exchangeDirect(ctx context.Context, request *http.Request, repl
 	w.used = true
 	stop := context.AfterFunc(ctx, func() { w.close() })
 
-	in := intake{clock: c.Clock, idle: c.idle(), buffer: newBuffer(smallResponse)}
+	in := intake{clock: c.Clock, idle: c.idle(), buffer: newBuffer(expected)}
 	whole := false // the request is written
 	if message.Len() <= atOnce {
 		whole, err = in.exchange(w, message.Bytes(), &r.SentNS)
@@ -132,8 +133,10 @@ type intake struct {
 }
 
 const (
-	smallResponse = 16 << 10 // the first size of a buffer
-	leastRead     = 4 << 10  // with less room a buffer grows
+	smallResponse = 6 << 10 // the first size of a buffer, without tokens
+	tokenBytes    = 256     // of a token's event, as most servers have it
+	largeResponse = 1 << 20 // the first size of a buffer, at most
+	leastRead     = 4 << 10 // with less room a buffer grows
 )
 
 // room returns where the next read goes.
