@@ -61,6 +61,45 @@ func ExampleSummary() {
 	// ttft-p50-s 0.1
 }
 
+// Judges the files of four generators of one load together.
+func ExampleMerge() {
+	var parts []verify.Part
+	for _, name := range []string{"1.jsonl", "2.jsonl", "3.jsonl", "4.jsonl"} {
+		file, err := os.Open("testdata/generators/" + name)
+		if err != nil {
+			panic(err)
+		}
+		report, err := verify.Replay(name, file)
+		file.Close()
+		if err != nil {
+			panic(err)
+		}
+		parts = append(parts, verify.Part{Name: name, Report: report})
+	}
+	merged := verify.Merge(parts...)
+	fmt.Println(merged.Verdict, merged.Results[0].Measured, "requests of", len(merged.Results[0].Generators), "generators")
+	fmt.Println(verify.Merge(parts[:3]...).Err())
+	// Output:
+	// consistent 40 requests of 4 generators
+	// verify: configuration 1: share 4/4 is missing: all generators have to be named
+}
+
+func ExampleReadTrace() {
+	const data = `TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:15:46.6805900,374,44
+2023-11-16 18:15:50.9951690,396,109
+`
+	trace, err := verify.ReadTrace("conv.csv", []byte(data))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(trace.Requests)
+	fmt.Println(trace.Within(500))
+	// Output:
+	// [{0 374 44} {4314579000 396 109}]
+	// verify: conv.csv:3: ContextTokens 396 and GeneratedTokens 109 are more than the model's context of 500 tokens: take such lines out, or measure a model with a longer context
+}
+
 func ExamplePercentile() {
 	hundredths, _ := verify.Percentile([]int64{10, 20, 30}, 95)
 	fmt.Println(float64(hundredths) / 100)

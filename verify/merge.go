@@ -252,6 +252,9 @@ func (m *Merged) merge(parts []Part, i int) {
 	}
 	r.sum(parts, i)
 	m.Results = append(m.Results, r)
+	if r.Plan.Load.Arrival == ArrivalGamma {
+		m.Warnings = append(m.Warnings, fmt.Sprintf("%s, %s: the arrivals of %d generators together are nearer to a Poisson process than burstiness %s says of each", where, r.Plan.Name, len(parts), r.Plan.Load.Burstiness))
+	}
 	for _, part := range parts {
 		for _, doubt := range part.Report.Results[i].Strain {
 			m.Warnings = append(m.Warnings, part.Name+": "+doubt)

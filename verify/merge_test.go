@@ -192,6 +192,15 @@ func TestMergeWarnings(t *testing.T) {
 	}
 }
 
+func TestMergeGamma(t *testing.T) {
+	m := Merge(generators(t, func(k int, f *file) {
+		renew(f, func(p *Plan) { p.Load.Arrival, p.Load.Burstiness = ArrivalGamma, "0.5" })
+	})...)
+	if want := "configuration 1, BenchmarkServe/input=4/rate=100: the arrivals of 4 generators together are nearer to a Poisson process than burstiness 0.5 says of each"; m.Err() != nil || !slices.Contains(m.Warnings, want) {
+		t.Errorf("%v, warnings %q, want %q among them", m.Err(), m.Warnings, want)
+	}
+}
+
 // A generator's configuration that is invalid has no numbers for all.
 func TestMergeInvalid(t *testing.T) {
 	m := Merge(generators(t, func(k int, f *file) {
