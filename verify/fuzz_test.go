@@ -25,6 +25,7 @@ func FuzzReplay(f *testing.F) {
 	failAll(failed, 1)
 	failed.invalidate(1, "no server")
 	f.Add(failed.encode())
+	f.Add(goodOpen().encode())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		report := replayed(t, data)
 		again := replayed(t, data)

@@ -2,7 +2,6 @@ package load
 
 import (
 	"context"
-	"encoding/binary"
 	"os"
 	"time"
 
@@ -16,42 +15,53 @@ func newPacer() pacer {
 	if err != nil {
 		return newTimerPacer()
 	}
-	return &filePacer{fd: fd, file: os.NewFile(uintptr(fd), "timerfd"), rest: newTimerPacer()}
+	p := &filePacer{fd: fd, file: os.NewFile(uintptr(fd), "timerfd"), fired: make(chan struct{}, 1), timer: newTimerPacer().timer}
+	go p.watch()
+	return p
 }
 
-// filePacer waits on a timer of the kernel (timerfd) as on any other file: the
-// runtime's poller wakes up when it fires, to the kernel's precision and not to
-// the millisecond of its own timers.
+// filePacer waits for two timers and takes the first. One is the kernel's
+// (timerfd), a file like any other: an idle runtime, which sleeps in its poller,
+// wakes up when it fires, to the kernel's precision. The other is the runtime's,
+// for a busy runtime looks at files only when it has nothing else to do, but at
+// its timers at every turn.
 type filePacer struct {
-	fd   int
-	file *os.File
-	rest *timerPacer // if the file fails
+	fd    int
+	file  *os.File
+	fired chan struct{}
+	timer *time.Timer
+}
+
+// watch hands on that the kernel's timer has fired, until the file is closed.
+func (p *filePacer) watch() {
+	var expirations [8]byte
+	for {
+		if _, err := p.file.Read(expirations[:]); err != nil {
+			return
+		}
+		select {
+		case p.fired <- struct{}{}:
+		default:
+		}
+	}
 }
 
 func (p *filePacer) until(ctx context.Context, t time.Time) {
-	stop := context.AfterFunc(ctx, func() { p.file.SetReadDeadline(time.Now()) })
-	defer stop()
-	var expired [8]byte
+	defer p.timer.Stop()
 	for ctx.Err() == nil {
 		wait := time.Until(t)
 		if wait <= 0 {
 			return
 		}
+		p.timer.Reset(wait)
 		once := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(wait))}
-		if err := unix.TimerfdSettime(p.fd, 0, &once, nil); err != nil {
-			break
-		}
-		if _, err := p.file.Read(expired[:]); err != nil {
-			break
-		}
-		if binary.NativeEndian.Uint64(expired[:]) == 0 {
-			break
+		unix.TimerfdSettime(p.fd, 0, &once, nil) // if it fails there is the other
+		select {
+		case <-p.timer.C:
+		case <-p.fired: // of an earlier wait, maybe
+		case <-ctx.Done():
 		}
 	}
-	p.rest.until(ctx, t)
 }
 
-func (p *filePacer) close() {
-	p.file.Close()
-	p.rest.close()
-}
+func (p *filePacer) close() { p.file.Close() }
