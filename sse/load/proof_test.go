@@ -6,6 +6,7 @@ import (
 	"io"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -166,19 +167,14 @@ func TestSlowClientIsFlagged(t *testing.T) {
 		run.proof = RooflineNever
 		cell.Open.MaxLagNS = 2_000_000
 		before := runtime.GOMAXPROCS(1)
-		stop := make(chan struct{})
+		var stop atomic.Bool
 		for range 3 {
 			go func() {
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-					}
+				for !stop.Load() {
 				}
 			}()
 		}
-		t.Cleanup(func() { close(stop); runtime.GOMAXPROCS(before) })
+		t.Cleanup(func() { stop.Store(true); runtime.GOMAXPROCS(before) })
 	})
 	c := report.Results[0].Configuration
 	if c.Client.SchedP99NS <= 2_000_000 {
