@@ -100,7 +100,8 @@ func sglangReport(dir string, _ []byte) (*clientReport, error) {
 		Texts     []string    `json:"generated_texts"`
 		Errors    []string    `json:"errors"`
 	}
-	if err := json.Unmarshal(bytes.TrimSpace(data), &told); err != nil {
+	data = bytes.ReplaceAll(data, []byte(": Infinity"), []byte(": null")) // the request rate, as Python writes it
+	if err := json.Unmarshal(data, &told); err != nil {
 		return nil, err
 	}
 	r := &clientReport{Reported: figures{rounded(told.TTFT50), rounded(told.TTFT99), rounded(told.Gap50), rounded(told.Gap99)}}
