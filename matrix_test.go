@@ -21,6 +21,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -1206,6 +1207,148 @@ func cellOf(arrivals *verify.Load, cell load.Cell) load.Cell {
 	return cell
 }
 
+var sloShare = flag.Int("slo-share", load.DefaultSLOShare, "BenchmarkSaturation: a rate holds if `PERCENT` of its requests keep -slo")
+
+// saturating tells whether BenchmarkSaturation measures something: it is
+// selected, and there is an SLO and a rate to search for.
+func saturating() bool {
+	return len(sloBounds) > 0 && selected("BenchmarkSaturation") && unsearchable() == ""
+}
+
+// unsearchable names a flag with which there is no rate to search for, or "".
+func unsearchable() string {
+	switch {
+	case len(rateSteps) > 0:
+		return "steps"
+	case *tracePath != "":
+		return "trace-file"
+	case *share != "":
+		return "share"
+	}
+	return ""
+}
+
+// searchLoad is what BenchmarkSaturation's probes have in common; its rate, if
+// there is one, is the first.
+func searchLoad() *verify.Load {
+	l := openLoad()
+	least := math.Inf(1)
+	for _, rate := range rateAxis {
+		if v, err := strconv.ParseFloat(rate, 64); err == nil && v < least {
+			l.Rate, least = rate, v
+		}
+	}
+	return &l
+}
+
+// unmeasuredSaturation says why BenchmarkSaturation, though selected, measures
+// nothing; "" if it does, or isn't selected.
+func unmeasuredSaturation() string {
+	switch name := unsearchable(); {
+	case !selected("BenchmarkSaturation"):
+	case len(sloBounds) == 0:
+		return "BenchmarkSaturation is skipped: it needs -slo, as in -slo ttft=500ms,tpot=50ms"
+	case name != "":
+		return fmt.Sprintf("BenchmarkSaturation is skipped: with -%s there is no rate to search for", name)
+	}
+	return ""
+}
+
+// searches returns those of BenchmarkSaturation, whose load has no axis.
+func searches() []configuration {
+	if !saturating() {
+		return nil
+	}
+	return alongAxes("BenchmarkSaturation", []string{""}, []*verify.Load{searchLoad()})
+}
+
+// BenchmarkSaturation searches for the highest rate that holds -slo, from the
+// least -rate, or from what one client gets. Without -slo it does nothing. A
+// search is one line, and one iteration: what -benchtime adds does nothing.
+func BenchmarkSaturation(b *testing.B) {
+	if run == nil || !saturating() {
+		b.Skip("there is no -slo to hold, or no rate to search for")
+	}
+	measureEach(b, searches(), func(b *testing.B, c configuration) {
+		cell := run.cell(b, c)
+		cell.Open = c.load
+		run.Saturation(b, cell, *sloShare)
+	})
+}
+
+// slack makes a search on a busy machine come to its end: whatever the rate is
+// that it finds.
+var slack = []string{"-settle", "0", "-max-lag", "1s", "-max-inflight", "1000", "-roofline=false"}
+
+// saturated runs a search and checks its evidence against what it printed.
+func saturated(t *testing.T, a again) *verify.Report {
+	t.Helper()
+	if a.code != 0 {
+		t.Fatalf("exit code %d, stdout: %s, stderr: %s", a.code, a.stdout, a.stderr)
+	}
+	report := a.report(t)
+	printed, err := verify.ParsePrinted("stdout", strings.NewReader(a.stdout))
+	if err != nil {
+		t.Fatal(err)
+	}
+	report.CheckPrinted(printed)
+	if err := report.Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, unit := range verify.SaturationUnits() {
+		if !strings.Contains(a.stdout, "Unit "+unit+" better=") || strings.Count(a.stdout, " "+unit) < len(report.Saturations) {
+			t.Errorf("no line of unit %s, or fewer numbers of it than searches, in\n%s", unit, a.stdout)
+		}
+	}
+	for _, s := range report.Saturations {
+		low, _ := strconv.ParseFloat(s.Low, 64)
+		high, _ := strconv.ParseFloat(s.High, 64)
+		if !s.Valid || !(low > 0 && high > low && (high <= 1.1*low || len(s.Probes) > 20)) {
+			t.Errorf("search %+v, want a bracket of a tenth", s)
+		}
+	}
+	return report
+}
+
+// names returns the printed ones.
+func (a *again) names() (out []string) {
+	for line := range strings.Lines(a.stdout) {
+		if name, _, found := strings.Cut(line, " "); found && strings.HasPrefix(name, "Benchmark") {
+			out = append(out, strings.TrimSpace(strings.TrimPrefix(name, "Benchmark")))
+		}
+	}
+	return out
+}
+
+// inOrder returns names as -order has them.
+func inOrder(seed int64, names ...string) []string {
+	slices.SortFunc(names, func(a, b string) int { return verify.CompareOrder(seed, "Benchmark"+a, "Benchmark"+b) })
+	return names
+}
+
+// slowly is a model that takes 20 ms for an answer.
+type slowly struct{ letters }
+
+func (g *slowly) Prefill(prompt []int32) (int32, error) {
+	time.Sleep(20 * time.Millisecond)
+	return g.letters.Prefill(prompt)
+}
+
+var samplePath = filepath.Join("testdata", "sample.csv")
+
+func sampleTrace(t *testing.T) *verify.Trace {
+	t.Helper()
+	data, err := os.ReadFile(samplePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace, err := verify.ReadTrace(samplePath, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trace
+}
+
 // What follows tests the benchmark itself, as a user starts it: this test's
 // own program, run again, against a server without a model.
 
@@ -1868,4 +2011,377 @@ func must(data []byte, err error) []byte {
 		panic(err)
 	}
 	return data
+}
+
+// A random order has the same names, -bench selects from it as from any other,
+// and the verifier holds it against its seed.
+func TestMatrixOrder(t *testing.T) {
+	inOrder := func(seed int64, names []string) []string {
+		names = slices.Clone(names)
+		slices.SortFunc(names, func(a, b string) int { return verify.CompareOrder(seed, "Benchmark"+a, "Benchmark"+b) })
+		return names
+	}
+	for _, test := range []struct {
+		seed    int64
+		pattern string
+		count   int
+		from    []string
+		starts  bool // more servers than threads, and a note that says so
+	}{
+		{7, ".", 1, matrixNames, true},
+		{8, "Serve", 2, matrixNames, true},
+		{7, "Serve/threads=2", 1, matrixNames[4:], true},
+		{7, "Serve/./input=64/conc=1", 1, []string{matrixNames[0], matrixNames[4]}, true},
+		{7, "Serve/threads=1/input=256/conc=2|Other", 1, matrixNames[3:4], true},
+		{0, ".", 1, matrixNames, false},
+	} {
+		t.Run(fmt.Sprintf("%d %s", test.seed, test.pattern), func(t *testing.T) {
+			t.Parallel()
+			a := runAgain(t, "", "-test.bench", test.pattern, "-test.cpu", "1", "-test.count", fmt.Sprint(test.count), "-order", fmt.Sprint(test.seed))
+			if a.code != 0 {
+				t.Fatalf("exit code %d, stderr: %s", a.code, a.stderr)
+			}
+			want := test.from
+			if test.seed > 0 {
+				want = inOrder(test.seed, want)
+			}
+			if names, _ := a.lines(t); !slices.Equal(names, repeated(want, test.count)) {
+				t.Errorf("lines %q, want %q", names, repeated(want, test.count))
+			}
+			report := a.report(t)
+			if report.Err() != nil || report.Header.OrderSeed != test.seed {
+				t.Errorf("order_seed %d, %v", report.Header.OrderSeed, report.Err())
+			}
+			if note := strings.Contains(a.stderr, "servers are started up to"); note != test.starts {
+				t.Errorf("stderr: %s", a.stderr)
+			}
+		})
+	}
+	a := runAgain(t, "", "-test.bench", ".", "-order", "-3")
+	if want := "-order -3, want a seed from 1 on"; a.code != 2 || !strings.Contains(a.stderr, want) {
+		t.Errorf("exit code %d, stderr %s, want 2 and %q", a.code, a.stderr, want)
+	}
+}
+
+// The client is tried before open loops, once for each GOMAXPROCS, and before
+// closed ones if that is asked for. What it asks of a benchmark's output is
+// nothing.
+func TestMatrixRoofline(t *testing.T) {
+	open := []string{"-rate", "100", "-requests", "20", "-max-lag", "1s"}
+	for _, test := range []struct {
+		name    string
+		args    []string
+		tried   []int // GOMAXPROCS
+		untried int   // configurations whose client is called into question for that
+	}{
+		{"open loop", open, []int{1}, 0},
+		{"open loop, never", slices.Concat(open, []string{"-roofline=false"}), nil, 1},
+		{"open loop, two numbers of CPUs", slices.Concat(open, []string{"-test.cpu", "1,2"}), []int{1, 2}, 0},
+		{"closed loop", nil, nil, 0},
+		{"closed loop, wanted", []string{"-roofline"}, []int{1}, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			args := []string{"-test.bench", "Serve/threads=1/input=64", "-test.cpu", "1", "-threads", "1", "-input", "64"}
+			if test.args == nil || test.args[0] == "-roofline" {
+				args = append(args, "-conc", "1")
+			}
+			a := runAgain(t, "", append(args, test.args...)...)
+			if a.code != 0 {
+				t.Fatalf("exit code %d, stderr: %s", a.code, a.stderr)
+			}
+			report := a.report(t)
+			if err := report.Err(); err != nil {
+				t.Error(err)
+			}
+			var tried []int
+			for _, c := range report.Clients {
+				tried = append(tried, c.GOMAXPROCS)
+			}
+			if !slices.Equal(tried, test.tried) {
+				t.Errorf("tried with GOMAXPROCS %v, want %v", tried, test.tried)
+			}
+			if got := strings.Count(a.stderr, "no roofline of its client is recorded"); got != test.untried {
+				t.Errorf("stderr has %d configurations without a roofline, want %d: %s", got, test.untried, a.stderr)
+			}
+			for _, c := range report.Results {
+				if c.Configuration.Client == nil {
+					t.Errorf("configuration %d says nothing of its client", c.Plan.Config)
+				}
+			}
+			if info, err := os.Stat(a.files[0]); err != nil || info.Size() > 4<<20 {
+				t.Errorf("evidence %v (%v)", info, err)
+			}
+		})
+	}
+	a := runAgain(t, "", "-test.bench", ".", "-roofline=often")
+	if want := `invalid boolean value "often" for -roofline: want true or false`; a.code != 2 || !strings.Contains(a.stderr, want) {
+		t.Errorf("exit code %d, stderr %s, want 2 and %s", a.code, a.stderr, want)
+	}
+	if got, want := fmt.Sprint(&clientProof), "open loops"; got != want {
+		t.Errorf("-roofline is %q unless it is given, want %q", got, want)
+	}
+}
+
+func TestSaturation(t *testing.T) {
+	const cell = "/threads=1/input=64"
+	for _, test := range []struct {
+		name   string
+		args   []string
+		want   []string // lines
+		passes int
+		closed bool // it begins with an estimate
+	}{
+		{"alone", []string{"-test.bench", "Saturation" + cell}, []string{"Saturation" + cell}, 1, true},
+		{"count and cpus", []string{"-test.bench", "Saturation" + cell, "-rate", "20", "-test.count", "2", "-test.cpu", "1,2"},
+			[]string{"Saturation" + cell, "Saturation" + cell, "Saturation" + cell + "-2", "Saturation" + cell + "-2"}, 1, false},
+		{"passes", []string{"-test.bench", "Saturation" + cell, "-test.benchtime", "3x", "-rate", "20"}, []string{"Saturation" + cell}, 3, false},
+		{"beside rates", []string{"-test.bench", "(Serve|Saturation)" + cell, "-rate", "40,20"}, []string{"Serve" + cell + "/rate=40", "Serve" + cell + "/rate=20", "Saturation" + cell}, 1, false},
+		{"beside clients", []string{"-test.bench", ".", "-threads", "1", "-input", "64", "-conc", "2"}, []string{"Serve" + cell + "/conc=2", "Saturation" + cell}, 1, true},
+		{"in an order", []string{"-test.bench", "Saturation", "-threads", "1", "-order", "7"},
+			inOrder(7, "Saturation/threads=1/input=64", "Saturation/threads=1/input=256"), 1, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			args := slices.Concat([]string{"-test.cpu", "1", "-slo", "e2e=150ms", "-requests", "10", "-arrival", "constant"}, slack, test.args)
+			a := runAgain(t, "", args...)
+			report := saturated(t, a)
+			if got := a.names(); !slices.Equal(got, test.want) {
+				t.Errorf("lines %q, want %q", got, test.want)
+			}
+			if !strings.Contains(a.stdout, "\nslo: e2e=150ms\nslo-share: 90\n") {
+				t.Errorf("no configuration lines of the SLO in\n%s", a.stdout)
+			}
+			for _, s := range report.Saturations {
+				first := report.Results[s.Probes[0]-1].Plan
+				if s.Passes != test.passes || (first.Load.Kind == verify.LoadClosed) != test.closed || !test.closed && first.Load.Rate != "20" {
+					t.Errorf("%d passes, first probe %+v", s.Passes, first.Load)
+				}
+			}
+		})
+	}
+}
+
+// A server that takes at most 50 a second isn't found to take more.
+func TestSaturationOfTarget(t *testing.T) {
+	t.Parallel()
+	url := serveLetters(t, &slowly{})
+	a := runWith(t, nil, slices.Concat([]string{"-target", url, "-test.bench", "Saturation/input=64", "-test.cpu", "1", "-slo", "e2e=100ms", "-slo-share", "80",
+		"-requests", "20", "-arrival", "constant", "-rate", "10"}, slack)...)
+	report := saturated(t, a)
+	if got, want := a.names(), []string{"Saturation/input=64"}; !slices.Equal(got, want) {
+		t.Fatalf("lines %q, want %q", got, want)
+	}
+	s := report.Saturations[0]
+	if low, _ := strconv.ParseFloat(s.Low, 64); s.Share != 80 || low > 75 {
+		t.Errorf("%s requests a second at %d %%: 20 of them wait for each other", s.Low, s.Share)
+	}
+}
+
+// A server that goes wrong has no saturation, at no repetition.
+func TestSaturationInvalid(t *testing.T) {
+	for _, ill := range []string{"die", "error"} {
+		t.Run(ill, func(t *testing.T) {
+			t.Parallel()
+			a := runAgain(t, ill, slices.Concat([]string{"-test.bench", "Saturation/threads=1/input=64", "-test.count", "2", "-slo", "e2e=150ms", "-requests", "10"}, slack)...)
+			if a.code != 1 || !strings.Contains(a.stderr, "Invalid: BenchmarkSaturation/threads=1/input=64 (repetition 1): probe 1, conc=1: ") {
+				t.Errorf("exit code %d, stderr %s", a.code, a.stderr)
+			}
+			if strings.Contains(a.stdout, " "+verify.UnitSaturation) != strings.Contains(a.stdout, "Unit "+verify.UnitSaturation) || strings.Contains(a.stdout, "\t") {
+				t.Errorf("a line of a search without a number:\n%s", a.stdout)
+			}
+			report := a.report(t)
+			if report.Verdict != verify.Consistent || len(report.Saturations) == 0 || report.Saturations[0].Valid {
+				t.Errorf("verdict %v: %v, searches %+v", report.Verdict, report.Err(), report.Saturations)
+			}
+		})
+	}
+}
+
+// Without an SLO, or without a rate to search for, there is a note and nothing
+// else.
+func TestSaturationSkipped(t *testing.T) {
+	const none = "Note: BenchmarkSaturation is skipped: "
+	for _, test := range []struct {
+		args []string
+		want string
+		runs bool // BenchmarkServe does
+	}{
+		{[]string{"-test.bench", "Saturation"}, none + "it needs -slo, as in -slo ttft=500ms,tpot=50ms\n", false},
+		{[]string{"-test.bench", "Saturation", "-test.v"}, none + "it needs -slo, as in -slo ttft=500ms,tpot=50ms\n", false},
+		{[]string{"-test.bench", "Saturation", "-slo", "ttft=1s", "-steps", "20:300ms"}, none + "with -steps there is no rate to search for\n", false},
+		{[]string{"-test.bench", "Saturation", "-slo", "ttft=1s", "-rate", "1", "-share", "1/2", "-seed", "1", "-target", "http://127.0.0.1:1"}, none + "with -share there is no rate to search for\n", false},
+		{[]string{"-test.bench", "Saturation", "-slo", "ttft=1s", "-trace-file", samplePath}, none + "with -trace-file there is no rate to search for\n", false},
+		{[]string{"-test.bench", "(Serve|Saturation)/threads=1/input=64", "-slo", "ttft=1s", "-steps", "20:300ms", "-max-lag", "1s", "-max-inflight", "100"}, none + "with -steps there is no rate to search for\n", true},
+		{[]string{"-test.bench", "(Serve|Saturation)/threads=1/input=64/conc=1"}, "", true},
+		{[]string{"-test.bench", "Saturation", "-slo", "ttft=1s", "-test.list", "."}, "", false},
+		{[]string{"-test.bench", "Saturation", "-slo", "ttft=1s", "-test.count", "0"}, "", false},
+	} {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			t.Parallel()
+			run := func(t *testing.T, args ...string) again { return runAgain(t, "", args...) }
+			if slices.Contains(test.args, "-target") {
+				run = func(t *testing.T, args ...string) again { return runWith(t, nil, args...) }
+			}
+			a := run(t, test.args...)
+			if a.code != 0 || !strings.Contains(a.stderr, test.want) || test.want == "" && strings.Contains(a.stderr, none) {
+				t.Errorf("exit code %d, stderr %s, want %q", a.code, a.stderr, test.want)
+			}
+			if (len(a.files) > 0) != test.runs || strings.Contains(a.stdout, "BenchmarkSaturation/") || strings.Contains(a.stdout, verify.UnitSaturation) {
+				t.Errorf("evidence %q, stdout:\n%s", a.files, a.stdout)
+			}
+		})
+	}
+}
+
+func TestSaturationFlags(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-slo-share", "50"}, "-slo-share is for BenchmarkSaturation, with -slo"},
+		{[]string{"-slo", "ttft=1s", "-slo-share", "0"}, "-slo-share 0, want 1 to 100"},
+		{[]string{"-slo", "ttft=1s", "-slo-share", "101"}, "-slo-share 101, want 1 to 100"},
+		{[]string{"-slo", "ttft=1s", "-arrival", "chaos"}, `arrival "chaos", want "poisson", "constant", "gamma"`},
+		{[]string{"-slo", "ttft=1s", "-arrival", "gamma", "-burstiness", "0"}, `burstiness "0", want a decimal number`},
+		{[]string{"-slo", "ttft=1s", "-requests", "-1"}, "-requests -1"},
+		{[]string{"-slo", "ttft=1s", "-test.bench", "Serve"}, "-slo is for an open loop, with -rate, -steps or -trace-file, or for BenchmarkSaturation, with -slo"},
+		{[]string{"-slo", "ttft"}, "want ttft=500ms,tpot=50ms,e2e=3s, or some of them"},
+	} {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			t.Parallel()
+			a := runAgain(t, "", append([]string{"-test.bench", "."}, test.args...)...)
+			if a.code != 2 || !strings.Contains(a.stderr, test.want) || len(a.files) > 0 {
+				t.Errorf("exit code %d, evidence %q, stderr %s, want 2 and %q", a.code, a.files, a.stderr, test.want)
+			}
+		})
+	}
+}
+
+func TestFirstParts(t *testing.T) {
+	for pattern, want := range map[string]string{
+		"": "", ".": ".", "Serve": "Serve", "Serve/a/b": "Serve", "Serve/a|Other/b": "Serve Other", "(Serve|Saturation)/threads=(1|2)/x": "(Serve|Saturation)",
+		"S[/|]x/y|Z": "S[/|]x Z", `A\|B/c`: `A\|B`, "A[(]|B": "A[(] B", "A)|B": "A) B", `A\`: `A\`,
+	} {
+		if got := strings.Join(firstParts(pattern), " "); got != want {
+			t.Errorf("firstParts(%q) = %q, want %q", pattern, got, want)
+		}
+	}
+}
+
+// Every request of a trace is sent when it came, times the scale, as long as it
+// was, and asks for as much.
+func TestMatrixTrace(t *testing.T) {
+	a := runAgain(t, "", "-test.bench", "Serve", "-test.cpu", "1", "-threads", "1", "-trace-file", samplePath, "-trace-scale", "0.05", "-max-lag", "1s", "-max-inflight", "100")
+	if a.code != 0 {
+		t.Fatalf("exit code %d, stderr: %s", a.code, a.stderr)
+	}
+	names, config := a.lines(t)
+	if want := []string{"Serve/threads=1/trace=sample"}; !slices.Equal(names, want) {
+		t.Errorf("lines %q, want %q", names, want)
+	}
+	trace := sampleTrace(t)
+	if want := trace.Describe(); config["trace"] != want || config["trace-scale"] != "0.05" || config["output-tokens"] != "" {
+		t.Errorf("configuration lines %q, want the trace %q at 0.05 and no output-tokens", config, want)
+	}
+	report := a.report(t)
+	printed, err := verify.ParsePrinted("stdout", strings.NewReader(a.stdout))
+	if err != nil {
+		t.Fatal(err)
+	}
+	report.CheckPrinted(printed)
+	report.CheckTrace(trace)
+	if err := report.Err(); err != nil {
+		t.Fatal(err)
+	}
+	r := report.Results[0]
+	tokens := int64(0)
+	for _, due := range trace.Requests {
+		tokens += int64(due.Output)
+	}
+	if c := r.Configuration; c.Measured != len(trace.Requests) || c.Tokens != tokens {
+		t.Errorf("%d requests with %d tokens, want the trace's %d with %d", c.Measured, c.Tokens, len(trace.Requests), tokens)
+	}
+	open := r.Configuration.Open
+	last := trace.Requests[len(trace.Requests)-1].DueNS
+	if got := open.LastDueNS - open.FirstDueNS; got != last/20 {
+		t.Errorf("the last is due %v after the first, want %v", time.Duration(got), time.Duration(last/20))
+	}
+	// Another file is not what was replayed.
+	trace.File.Bytes++
+	if report.CheckTrace(trace); report.Err() == nil {
+		t.Error("a trace of another size passes")
+	}
+}
+
+// go test takes -trace for itself and would overwrite the file.
+func TestTraceIsGoTests(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mine.csv")
+	data, err := os.ReadFile(samplePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"-test.trace", path}, {"-test.trace", "mine.csv", "-test.outputdir", filepath.Dir(path)}} {
+		a := runAgain(t, "", append([]string{"-test.bench", "."}, args...)...)
+		if want := "-trace is go test's own, and would overwrite " + path + " with an execution trace: a recorded load is given with -trace-file"; a.code != 2 || !strings.Contains(a.stderr, want) {
+			t.Errorf("exit code %d, stderr %s, want 2 and %q", a.code, a.stderr, want)
+		}
+	}
+	if left, err := os.ReadFile(path); err != nil || !bytes.Equal(left, data) {
+		t.Errorf("the file isn't what it was (%v)", err)
+	}
+	a := runAgain(t, "", "-test.bench", "Serve/threads=1/input=64/conc=1", "-test.trace", filepath.Join(t.TempDir(), "execution.trace"))
+	if a.code != 0 {
+		t.Errorf("an execution trace: exit code %d, stderr %s", a.code, a.stderr)
+	}
+}
+
+func TestTraceFlags(t *testing.T) {
+	write := func(name, text string) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const head = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+	with := func(args ...string) []string { return append([]string{"-trace-file", samplePath}, args...) }
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{with("-rate", "1"), "-rate and -trace-file don't go together: the trace has its own times, which -trace-scale multiplies"},
+		{with("-steps", "1:1s"), "-steps and -trace-file don't go together"},
+		{with("-input", "64"), "-input and -trace-file don't go together: the trace has the length of each prompt"},
+		{with("-conc", "1"), "-conc is for a closed loop, -rate, -steps and -trace-file are for an open one: choose"},
+		{with("-requests", "5"), "-requests and -trace-file don't go together: the trace has its own; take its first lines for fewer"},
+		{with("-duration", "5s"), "-duration and -trace-file don't go together"},
+		{with("-arrival", "gamma"), "-arrival and -trace-file don't go together"},
+		{with("-burstiness", "2"), "-burstiness and -trace-file don't go together"},
+		{with("-output-tokens", "5"), "-output-tokens and -trace-file don't go together: the trace has the length of each answer"},
+		{with("-share", "1/2"), "-share and -trace-file don't go together: split the file instead"},
+		{with("-seed", "5"), "-seed is for a server that -target names"},
+		{with("-target", "http://127.0.0.1:9", "-prompts", "x.jsonl"), "-prompts and -trace-file don't go together: a file of prompts has none for most lengths of a trace; without it they are made"},
+		{with("-trace-scale", "0"), `trace_scale "0", want a decimal number from 1e-06 to 1e+06`},
+		{with("-trace-scale", "NaN"), `trace_scale "NaN", want a decimal number from 1e-06 to 1e+06`},
+		{with("-settle", "1h"), "trace=sample: -settle 1h0m0s excludes every request"},
+		{[]string{"-trace-scale", "2"}, "-trace-scale is for -trace-file"},
+		{[]string{"-rate", "1", "-trace-scale", "2"}, "-trace-scale is for -trace-file"},
+		{[]string{"-trace-file", "no/such.csv"}, "-trace-file: open no/such.csv"},
+		{[]string{"-trace-file", write("a.csv", head+"2023-11-16 18:15:46.68,0,5\n")}, `-trace-file: verify: a.csv:2:24: ContextTokens "0", want a whole number from 1 to 10000000: take out what was no answer`},
+		{[]string{"-trace-file", write("b.csv", head+"2023-11-16 18:15:46.68,7000,5\n2023-11-16 18:15:47,7000,2000\n")}, `-trace-file: verify: b.csv:3: ContextTokens 7000 and GeneratedTokens 2000 are more than the model's context of 8192 tokens: take such lines out, or measure a model with a longer context`},
+	} {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			t.Parallel()
+			a := runAgain(t, "", append([]string{"-test.bench", "."}, test.args...)...)
+			if a.code != 2 || !strings.Contains(a.stderr, test.want) {
+				t.Errorf("exit code %d, stderr %s, want 2 and %q", a.code, a.stderr, test.want)
+			}
+			if len(a.files) > 0 {
+				t.Errorf("evidence %q of a run that never was", a.files)
+			}
+		})
+	}
 }

@@ -31,7 +31,7 @@ func fieldsOf(text string) map[string]json.RawMessage {
 }
 
 // runOn is NewRun for a target, with what is left behind by one that fails.
-func runOn(t *testing.T, target Target, idle time.Duration) (err error, files []string) {
+func runOn(t *testing.T, target Target, idle time.Duration) (files []string, err error) {
 	t.Helper()
 	dir := t.TempDir()
 	run, err := NewRun(Options{Dir: filepath.Join(dir, "evidence"), Source: ".", Flags: []verify.Flag{}, Corpus: matrixCorpus(t), Target: &target, Idle: idle})
@@ -42,7 +42,7 @@ func runOn(t *testing.T, target Target, idle time.Duration) (err error, files []
 	if globErr != nil {
 		t.Fatal(globErr)
 	}
-	return err, files
+	return files, err
 }
 
 // A target that gives no answer ends the run before it has begun, with one
@@ -106,7 +106,7 @@ func TestTargetRefused(t *testing.T) {
 					before, want = onlyAnswers(before), test.answer
 				}
 				s := (&stranger{models: []string{"m"}, before: before}).start(t)
-				err, files := runOn(t, Target{URL: s.url}, time.Minute)
+				files, err := runOn(t, Target{URL: s.url}, time.Minute)
 				if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "load: ") {
 					t.Errorf("error %v, want %q", err, want)
 				}
@@ -152,7 +152,7 @@ func TestTargetUnreachable(t *testing.T) {
 				if test.name == "it says nothing" {
 					idle = 400 * time.Millisecond
 				}
-				err, files := runOn(t, Target{URL: test.url, Model: model}, idle)
+				files, err := runOn(t, Target{URL: test.url, Model: model}, idle)
 				if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
 					t.Errorf("error %v, want one line with %q", err, test.want)
 				}
@@ -163,7 +163,7 @@ func TestTargetUnreachable(t *testing.T) {
 		}
 	}
 	t.Run("any certificate", func(t *testing.T) {
-		if err, _ := runOn(t, Target{URL: secure.url, Insecure: true}, time.Minute); err != nil {
+		if _, err := runOn(t, Target{URL: secure.url, Insecure: true}, time.Minute); err != nil {
 			t.Error(err)
 		}
 	})
@@ -203,7 +203,7 @@ func TestTargetOptions(t *testing.T) {
 			if test.target.URL == "" {
 				test.target.URL = s.url
 			}
-			err, files := runOn(t, test.target, time.Minute)
+			files, err := runOn(t, test.target, time.Minute)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Fatalf("error %v, want %q", err, test.want)
 			}
@@ -215,7 +215,7 @@ func TestTargetOptions(t *testing.T) {
 			}
 		})
 	}
-	if err, _ := runOn(t, Target{URL: s.url, KeyFrom: "SERVEBENCH_TEST_KEY"}, time.Minute); err != nil {
+	if _, err := runOn(t, Target{URL: s.url, KeyFrom: "SERVEBENCH_TEST_KEY"}, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.asked[len(s.asked)-1].header.Get("Authorization"); got != "Bearer sk-one" {
@@ -227,7 +227,7 @@ func TestTargetOptions(t *testing.T) {
 func TestTargetRoutedByModel(t *testing.T) {
 	t.Parallel()
 	s := (&stranger{models: []string{"a-model"}}).start(t)
-	if err, _ := runOn(t, Target{URL: s.url, Model: "a-model", Header: http.Header{"X-Route": {"a-model"}}}, time.Minute); err != nil {
+	if _, err := runOn(t, Target{URL: s.url, Model: "a-model", Header: http.Header{"X-Route": {"a-model"}}}, time.Minute); err != nil {
 		t.Error(err)
 	}
 }
@@ -309,7 +309,7 @@ func TestTargetProxy(t *testing.T) {
 	broken := Target{URL: "http://example.com", Proxy: func(*http.Request) (*url.URL, error) {
 		return nil, fmt.Errorf(`invalid proxy address "http://me:hunter2@proxy:x"`)
 	}}
-	if err, _ := runOn(t, broken, time.Second); err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "load: target: proxy: ") {
+	if _, err := runOn(t, broken, time.Second); err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "load: target: proxy: ") {
 		t.Errorf("error %v, want the proxy's without its password", err)
 	}
 }
