@@ -16,10 +16,19 @@ import (
 // next one when its last request has ended.
 type closedLoop struct{ *sender }
 
+// manyClients is from how many clients on an answer is looked at when the pass
+// is over: at a thousand streams the reading of JSON would stand before the
+// stamps of others. Fewer have each answer written down as it ends.
+const manyClients = 16
+
+// maxPending bounds the bytes of answers that wait to be looked at.
+const maxPending = 64 << 20
+
 // run sends every prompt once and returns when all have ended.
 func (c closedLoop) run(ctx context.Context, phase string, pass int, prompts []outgoing) {
-	var next atomic.Int64
+	var next, pending atomic.Int64
 	var clients sync.WaitGroup
+	waiting := make([]func(), len(prompts)) // of the answers that are looked at later
 	for client := range min(max(c.plan.Load.Conc, 1), len(prompts)) {
 		clients.Go(func() {
 			for {
@@ -30,11 +39,21 @@ func (c closedLoop) run(ctx context.Context, phase string, pass int, prompts []o
 				}
 				r := c.request(phase, pass, i, &prompts[i])
 				r.Client, r.ScheduledNS = client, scheduled
-				c.send(ctx, &prompts[i], r)
+				reply, finish := c.exchange(ctx, &prompts[i], r)
+				if c.plan.Load.Conc >= manyClients && reply.Err() == nil && pending.Add(int64(reply.Size())) < maxPending {
+					waiting[i] = finish
+				} else {
+					finish()
+				}
 			}
 		})
 	}
 	clients.Wait()
+	for _, finish := range waiting {
+		if finish != nil {
+			finish()
+		}
+	}
 }
 
 // sender sends requests of one configuration.
@@ -57,26 +76,41 @@ func (s *sender) request(phase string, pass, i int, o *outgoing) *verify.Request
 
 // send sends a request, waits for its end and hands the record on.
 func (s *sender) send(ctx context.Context, o *outgoing, r *verify.Request) {
-	s.complete(ctx, o, r)
-	if r.SentNS > 0 {
-		s.sent.Add(1)
-	}
-	s.done(r)
+	_, finish := s.exchange(ctx, o, r)
+	finish()
 }
 
-func (s *sender) complete(ctx context.Context, o *outgoing, r *verify.Request) {
+// exchange sends a request and waits for its end. finish looks at the answer
+// and hands the record on.
+func (s *sender) exchange(ctx context.Context, o *outgoing, r *verify.Request) (reply *sse.Reply, finish func()) {
+	var ask sse.Ask
 	if s.target == nil {
-		ask := sse.Ask{ID: r.ID, Prompt: o.prompt.Text, OutputTokens: r.OutputTokens, IgnoreEOS: true, TokenIDs: true}
+		ask = sse.Ask{Prompt: o.prompt.Text, OutputTokens: r.OutputTokens, IgnoreEOS: true, TokenIDs: true}
 		if ask.Prompt == "" {
 			ask.PromptIDs = o.prompt.IDs
 		}
-		s.client.Complete(ctx, ask, r)
+	} else {
+		ask = s.target.ask(o, r.OutputTokens)
+	}
+	ask.ID = r.ID
+	reply = s.client.Exchange(ctx, ask, r)
+	if r.SentNS > 0 {
+		s.sent.Add(1)
+	}
+	return reply, func() {
+		reply.Read()
+		s.judge(o, r)
+		s.done(r)
+	}
+}
+
+// judge fails a request whose answer is proper, but not what the configuration
+// is about.
+func (s *sender) judge(o *outgoing, r *verify.Request) {
+	if s.target == nil {
 		judge(r, o.prompt, s.plan.ExactOutput)
 		return
 	}
-	ask := s.target.ask(o, r.OutputTokens)
-	ask.ID = r.ID
-	s.client.Complete(ctx, ask, r)
 	if r.Failure == nil {
 		r.Failure = s.plan.Judge(s.target.evidence, r, o.prompt)
 	}
