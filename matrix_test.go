@@ -1918,6 +1918,79 @@ func table(report *verify.Report) string {
 
 // The README's figures are those of the committed reference run, and its
 // output is what that run printed.
+func TestSweeps(t *testing.T) {
+	for _, test := range []struct{ evidence, page string }{
+		{"smol-serve", "README.md"},
+		{"llamaserver", filepath.Join("sse", "load", "OPENLOOP.md")},
+		{"saturation", filepath.Join("sse", "load", "OPENLOOP.md")},
+		{"closed", "README.md"},
+	} {
+		t.Run(test.evidence, func(t *testing.T) {
+			page, err := os.ReadFile(test.page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			paths, err := filepath.Glob(filepath.Join("testdata", "sweeps", test.evidence, "*.jsonl"))
+			if err != nil || len(paths) != 1 {
+				t.Fatalf("evidence %q (%v), want one file", paths, err)
+			}
+			path := paths[0]
+			file, err := os.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			report, err := verify.Replay(path, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			output := strings.TrimSuffix(path, ".jsonl") + ".txt"
+			text, err := os.ReadFile(output)
+			if err != nil {
+				t.Fatal(err)
+			}
+			printed, err := verify.ParsePrinted(output, bytes.NewReader(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			report.CheckPrinted(printed)
+			if err := report.Err(); err != nil || len(report.Invalid()) > 0 {
+				t.Fatalf("%d invalid configurations: %v", len(report.Invalid()), err)
+			}
+			if !report.Header.CleanTree {
+				t.Error("it was not made at a clean commit")
+			}
+			if report.Results[len(report.Results)-1].Plan.Load.Kind == verify.LoadClosed {
+				if !bytes.Contains(page, text) {
+					t.Errorf("%s doesn't show what %s has", test.page, output)
+				}
+			} else if want := curve(report); !bytes.Contains(page, []byte(want)) {
+				t.Errorf("%s doesn't have the curve of %s:\n%s", test.page, path, want)
+			}
+		})
+	}
+}
+
+// curve gives the table of a sweep.
+func curve(report *verify.Report) string {
+	var out strings.Builder
+	fmt.Fprintln(&out, "| rate | achieved | TTFT p50 s from due | from send | TTFT p95 s from due | from send | TPOT p50 ms | goodput req/s | within the SLO | in flight, most |")
+	fmt.Fprintln(&out, "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+	for _, r := range report.Results {
+		if r.Plan.Load.Kind != verify.LoadOpen {
+			continue // the estimate of a search
+		}
+		value := map[string]float64{}
+		for _, m := range r.Configuration.Metrics {
+			value[m.Unit] = m.Value
+		}
+		fmt.Fprintf(&out, "| %s | %.2f | %.3f | %.3f | %.3f | %.3f | %.1f | %.2f | %.0f %% | %.0f |\n", r.Plan.Load.Rate, value[verify.UnitAchieved],
+			value[verify.UnitTTFT50], value[verify.UnitTTFTSent50], value[verify.UnitTTFT95], value[verify.UnitTTFTSent95],
+			value[verify.UnitTPOT50], value[verify.UnitGoodput], 100*value[verify.UnitSLOShare], value[verify.UnitInflight])
+	}
+	return out.String()
+}
+
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
