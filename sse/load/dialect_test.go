@@ -87,7 +87,7 @@ func TestDialect(t *testing.T) {
 			if got := opened.evidence.Optional; !slices.Equal(got, want) {
 				t.Errorf("optional %q, want %q", got, want)
 			}
-			if n := len(s.asked); n > test.most {
+			if n := len(s.seen()); n > test.most {
 				t.Errorf("%d probes, want at most %d", n, test.most)
 			}
 			// A request of a configuration.
@@ -136,7 +136,7 @@ func TestDialectEmptyAnswer(t *testing.T) {
 	s := (&stranger{models: []string{"m"}, refuses: []string{"max_tokens"}}).start(t)
 	var empty atomic.Int64
 	s.answer = func(n int, _ string, w http.ResponseWriter, _ *http.Request) bool {
-		if s.asked[n-1].fields["max_tokens"] != nil {
+		if s.seen()[n-1].fields["max_tokens"] != nil {
 			return false // refused
 		}
 		empty.Add(1)
@@ -191,7 +191,7 @@ func TestDialectIDs(t *testing.T) {
 				t.Errorf("prompts %q, want %q", got, test.want)
 			}
 			if test.chat {
-				for _, a := range s.asked {
+				for _, a := range s.seen() {
 					if strings.HasPrefix(a.prompt, "[1") {
 						t.Errorf("ids in a chat: %s", a.prompt)
 					}
@@ -208,7 +208,7 @@ func TestDialectSmallVocabulary(t *testing.T) {
 	s := (&stranger{models: []string{"m"}, tokenize: "vllm"}).start(t)
 	s.answer = func(n int, _ string, w http.ResponseWriter, _ *http.Request) bool {
 		var ids []int32
-		if unmarshal(s.asked[n-1].fields["prompt"], &ids) && slices.Max(ids) >= 32000 {
+		if unmarshal(s.seen()[n-1].fields["prompt"], &ids) && slices.Max(ids) >= 32000 {
 			refuseWith(w, 400, "token id out of vocabulary")
 			return true
 		}
@@ -248,8 +248,8 @@ func TestModels(t *testing.T) {
 				if err == nil || !strings.HasPrefix(err.Error(), want) {
 					t.Errorf("error %v, want %q", err, want)
 				}
-				if len(s.asked) > 0 {
-					t.Errorf("%d probes without a model", len(s.asked))
+				if len(s.seen()) > 0 {
+					t.Errorf("%d probes without a model", len(s.seen()))
 				}
 				return
 			}
@@ -259,7 +259,7 @@ func TestModels(t *testing.T) {
 			if opened.evidence.Model != test.want {
 				t.Errorf("model %q, want %q", opened.evidence.Model, test.want)
 			}
-			for _, a := range s.asked {
+			for _, a := range s.seen() {
 				if got := string(a.fields["model"]); got != `"`+test.want+`"` {
 					t.Errorf("model %s in a request, want %q", got, test.want)
 				}
@@ -284,7 +284,7 @@ func TestTargetBases(t *testing.T) {
 		if strings.HasPrefix(suffix, "/team") {
 			want = "/team/x/v1/completions"
 		}
-		if got := s.asked[len(s.asked)-1].path; got != want {
+		if got := s.seen()[len(s.seen())-1].path; got != want {
 			t.Errorf("%s leads to %s, want %s", suffix, got, want)
 		}
 	}

@@ -856,7 +856,7 @@ func TestTargetTLS(t *testing.T) {
 	s := (&stranger{models: []string{"m"}}).startTLS(t)
 	p := newPlace(t)
 	p.target(s.url).wait().refused(t, "-insecure (Target.Insecure) accepts any certificate")
-	if n := len(s.asked); n > 0 {
+	if n := len(s.seen()); n > 0 {
 		t.Errorf("%d requests over a connection that isn't trusted", n)
 	}
 	o := p.target(s.url, "-insecure", "-connections=reuse").wait()

@@ -276,6 +276,13 @@ func (s *stranger) stream(w http.ResponseWriter, chat bool, tokens int, finish s
 	fmt.Fprint(w, "data: [DONE]\n\n")
 }
 
+// seen returns all that it was asked so far.
+func (s *stranger) seen() []askedFor {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.asked)
+}
+
 // requests returns what was asked for in configurations, without the probes.
 func (s *stranger) requests() (out []askedFor) {
 	s.mu.Lock()

@@ -218,7 +218,7 @@ func TestTargetOptions(t *testing.T) {
 	if _, err := runOn(t, Target{URL: s.url, KeyFrom: "SERVEBENCH_TEST_KEY"}, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.asked[len(s.asked)-1].header.Get("Authorization"); got != "Bearer sk-one" {
+	if got := s.seen()[len(s.seen())-1].header.Get("Authorization"); got != "Bearer sk-one" {
 		t.Errorf("Authorization %q, want the key without the blanks around it", got)
 	}
 }
