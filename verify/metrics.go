@@ -391,7 +391,7 @@ func (s *Summary) Metrics(peakBytes int64, hourlyUSD float64) []Metric {
 		add(UnitTTFTSent50, float64(h)/1e11, ok)
 		h, ok = Percentile(ttft, 95)
 		add(UnitTTFTSent95, float64(h)/1e11, ok)
-		s.open.metrics(add, s.Open, s.EndNS)
+		s.open.metrics(add, s.Open, s.EndNS, s.unknown > 0)
 		ttft, e2e = s.open.ttft, s.open.e2e
 		h, ok = Percentile(e2e, 95)
 	} else if s.Foreign != nil {

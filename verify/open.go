@@ -245,7 +245,7 @@ func (o *Open) rate(spanNS int64) (float64, bool) {
 }
 
 // metrics are those of an open loop beside the others.
-func (o *open) metrics(add func(unit string, value float64, ok bool), plan *Plan, endNS int64) {
+func (o *open) metrics(add func(unit string, value float64, ok bool), plan *Plan, endNS int64, unknown bool) {
 	seconds := func(samples []int64, unit string, percent int, least int) {
 		h, ok := Percentile(samples, percent)
 		add(unit, float64(h)/1e11, ok && len(samples) >= least)
@@ -263,7 +263,7 @@ func (o *open) metrics(add func(unit string, value float64, ok bool), plan *Plan
 	add(UnitLag99, float64(total.LagP99NS)/1e6, total.Sent > 0)
 	add(UnitWait, float64(total.WaitNS)/float64(int64(total.Sent)*1e6), total.Sent > 0 && plan.Load.MaxInflight > 0)
 	add(UnitInflight, float64(total.MostInflight), total.Sent > 0)
-	if len(plan.Load.SLO) > 0 {
+	if judged := !unknown || !slices.ContainsFunc(plan.Load.SLO, func(b Bound) bool { return b.Metric == "tpot" }); judged && len(plan.Load.SLO) > 0 {
 		span := endNS - total.FirstDueNS
 		add(UnitGoodput, float64(int64(total.Good)*1e9)/float64(span), span > 0)
 		add(UnitSLOShare, float64(total.Good)/float64(total.Due), total.Due > 0)

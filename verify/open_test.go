@@ -183,3 +183,27 @@ func TestFrozenOpen(t *testing.T) {
 		}
 	}
 }
+
+// A TPOT that isn't known is neither kept nor missed.
+func TestGoodputNeedsTokenCounts(t *testing.T) {
+	for _, test := range []struct {
+		metric string
+		want   bool
+	}{{"tpot", false}, {"ttft", true}} {
+		plan := &Plan{Load: Load{Kind: LoadOpen, SLO: []Bound{{test.metric, 1e9}}}}
+		sum := Summary{Open: plan, Foreign: plan}
+		for i := range int64(3) {
+			sum.Add(&Request{
+				Phase: PhaseMeasured, ScheduledNS: 1e9 * (i + 1), StartNS: 1e9*(i+1) + 5, HeadersNS: 1e9*(i+1) + 6,
+				EventKinds: "cc", EventNS: []int64{1e9*(i+1) + 7, 1e9*(i+1) + 9}, EndNS: 1e9*(i+1) + 10,
+			})
+		}
+		have := false
+		for _, m := range sum.Metrics(0, 0) {
+			have = have || m.Unit == UnitGoodput || m.Unit == UnitSLOShare
+		}
+		if have != test.want {
+			t.Errorf("an SLO of %s without token counts gives a goodput: %t, want %t", test.metric, have, test.want)
+		}
+	}
+}

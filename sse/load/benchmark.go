@@ -195,7 +195,7 @@ func (r *Run) measure(parent context.Context, name string, cell Cell, more func(
 		reasons = append(reasons, fmt.Sprintf("load: the server logged %d of %d requests, %v after the last had ended", len(served), sent, logWait))
 	}
 	if cached := rec.summary.CachedPercent(); cached > float64(plan.MaxCached) {
-		reasons = append(reasons, fmt.Sprintf("a cache answered %.1f %% of the prompts' tokens, more than the limit of %d %%: turn it off in the server, or raise -cached-limit (Cell.MaxCached)", cached, plan.MaxCached))
+		reasons = append(reasons, fmt.Sprintf("a cache answered %.1f %% of the prompts' tokens, more than the limit of %d %%: turn it off in the server, or raise -max-cached (Cell.MaxCached)", cached, plan.MaxCached))
 	}
 	if cell.Open != nil {
 		closing := new(verify.Configuration)
