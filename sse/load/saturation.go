@@ -117,7 +117,12 @@ func (s *search) make(ctx context.Context) {
 			s.fail("probe %d, rate=%s: all of its %d requests were due before the steady state: give it more time", len(s.probes), rate, len(due))
 			return
 		}
-		rates.Add(rate, c.Open.Holds(s.share))
+		held := c.Open.Holds(s.share)
+		rates.Add(rate, held)
+		if !held && c.Open.MostInflight == 1 {
+			s.fail("probe %d, rate=%s: requests don't keep the SLO though each of them was alone, so no rate holds it: see what one client gets (-conc 1), and choose bounds that it keeps", len(s.probes), rate)
+			return
+		}
 	}
 	switch {
 	case rates.Low == "":
