@@ -176,6 +176,14 @@ func (r *Run) measure(parent context.Context, name string, cell Cell, more func(
 	}
 	rec.end()
 
+	c := &verify.Configuration{
+		Kind: verify.KindConfiguration, Config: plan.Config, Passes: passes,
+		PeakBytes: peak, PeakSource: peakSource, Metrics: []verify.Metric{}, Reasons: []string{},
+	}
+	rec.summary.Fill(plan, c)
+	client.Count(maps.Values(rec.requests))
+	c.Client = &client
+
 	// What made requests fail comes before them.
 	reasons := []string{}
 	if r.broken != nil {
@@ -197,10 +205,8 @@ func (r *Run) measure(parent context.Context, name string, cell Cell, more func(
 	if cached := rec.summary.CachedPercent(); cached > float64(plan.MaxCached) {
 		reasons = append(reasons, fmt.Sprintf("a cache answered %.1f %% of the prompts' tokens, more than the limit of %d %%: turn it off in the server, or raise -max-cached (Cell.MaxCached)", cached, plan.MaxCached))
 	}
-	if cell.Open != nil {
-		closing := new(verify.Configuration)
-		rec.summary.Fill(plan, closing)
-		if missed := closing.Open.Missed(&plan.Load); missed != "" {
+	if c.Open != nil {
+		if missed := c.Open.Missed(&plan.Load); missed != "" {
 			reasons = append(reasons, missed)
 		}
 	}
@@ -210,14 +216,7 @@ func (r *Run) measure(parent context.Context, name string, cell Cell, more func(
 	if rec.stalled != nil && r.process != nil {
 		r.process.Kill() // whoever comes next wants one that answers
 	}
-	c := &verify.Configuration{
-		Kind: verify.KindConfiguration, Config: plan.Config, Passes: passes,
-		PeakBytes: peak, PeakSource: peakSource, Metrics: []verify.Metric{}, Valid: len(reasons) == 0, Reasons: []string{},
-	}
-	rec.summary.Fill(plan, c)
-	client.Count(maps.Values(rec.requests))
-	c.Client = &client
-	if c.Valid {
+	if c.Valid = len(reasons) == 0; c.Valid {
 		c.Metrics = rec.summary.Metrics(peak, r.Header.HourlyUSD)
 	}
 	for _, reason := range reasons {

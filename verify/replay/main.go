@@ -172,16 +172,21 @@ func show(w io.Writer, path string, r *verify.Report, inflight bool) error {
 	for _, problem := range r.Problems {
 		fmt.Fprintf(&b, "PROBLEM: %s\n", clean(problem.Error()))
 	}
-	switch r.Verdict {
-	case verify.Consistent:
-		fmt.Fprintf(&b, "CONSISTENT: every number follows from what was recorded; %s\n", counts(r))
-	case verify.Inconsistent:
-		fmt.Fprintf(&b, "INCONSISTENT: %s; %s\n", plural(len(r.Problems), "problem"), counts(r))
-	case verify.Incomplete:
-		fmt.Fprintf(&b, "INCOMPLETE: %s; %s\n", clean(r.Missing), counts(r))
-	}
+	showVerdict(&b, r.Verdict, "every number follows from what was recorded", len(r.Problems), r.Missing, counts(r))
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// showVerdict ends a report: what consistent comes to, or what it lacks.
+func showVerdict(b *strings.Builder, v verify.Verdict, consistent string, problems int, missing, counts string) {
+	switch v {
+	case verify.Consistent:
+		fmt.Fprintf(b, "CONSISTENT: %s; %s\n", consistent, counts)
+	case verify.Inconsistent:
+		fmt.Fprintf(b, "INCONSISTENT: %s; %s\n", plural(problems, "problem"), counts)
+	case verify.Incomplete:
+		fmt.Fprintf(b, "INCOMPLETE: %s; %s\n", clean(missing), counts)
+	}
 }
 
 func counts(r *verify.Report) string {
@@ -346,6 +351,20 @@ func always(*verify.Header) bool { return true }
 
 func aTarget(h *verify.Header) bool { return h != nil && h.Target != nil }
 
+// metricCells shows metrics in columns, with none for those that aren't there.
+func metricCells(list []column, metrics []verify.Metric) []string {
+	cells := make([]string, len(list))
+	for i, c := range list {
+		cells[i] = none
+		for _, m := range metrics {
+			if m.Unit == c.unit {
+				cells[i] = c.show(m.Value)
+			}
+		}
+	}
+	return cells
+}
+
 // none stands where a metric is not defined or was not measured.
 const none = "-"
 
@@ -388,26 +407,16 @@ func showTable(b *strings.Builder, r *verify.Report) {
 	fmt.Fprintln(t, strings.Join(cells, "\t")+"\t")
 	for i, c := range results {
 		cells := []string{strconv.Itoa(c.Plan.Config), names[i+1], strconv.Itoa(c.Plan.Repetition)}
-		values := map[string]float64{}
 		requests, failed, verdict := c.Requests, none, "unfinished"
 		var about verify.Configuration
 		if closing := c.Configuration; closing != nil {
 			about = *closing
-			for _, m := range closing.Metrics {
-				values[m.Unit] = m.Value
-			}
 			requests, failed, verdict = closing.Measured, strconv.Itoa(closing.Failed), "valid"
 			if !closing.Valid {
 				verdict = "INVALID"
 			}
 		}
-		for _, column := range shown {
-			cell := none
-			if v, ok := values[column.unit]; ok {
-				cell = column.show(v)
-			}
-			cells = append(cells, cell)
-		}
+		cells = append(cells, metricCells(shown, about.Metrics)...)
 		mean := func(sum int64, n int64) string {
 			if n == 0 {
 				return none

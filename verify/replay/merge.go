@@ -64,14 +64,7 @@ func showMerged(w io.Writer, parts []verify.Part, m *verify.Merged) error {
 		fmt.Fprintf(&b, "PROBLEM: %s\n", clean(problem.Error()))
 	}
 	counts := fmt.Sprintf("%s, %s, %d valid", plural(len(parts), "generator"), plural(len(m.Results), "configuration"), m.Valid())
-	switch m.Verdict {
-	case verify.Consistent:
-		fmt.Fprintf(&b, "CONSISTENT: one load, and every number follows from what was recorded; %s\n", counts)
-	case verify.Inconsistent:
-		fmt.Fprintf(&b, "INCONSISTENT: %s; %s\n", plural(len(m.Problems), "problem"), counts)
-	case verify.Incomplete:
-		fmt.Fprintf(&b, "INCOMPLETE: %s; %s\n", clean(m.Missing), counts)
-	}
+	showVerdict(&b, m.Verdict, "one load, and every number follows from what was recorded", len(m.Problems), m.Missing, counts)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -102,17 +95,7 @@ func showGenerators(b *strings.Builder, i int, r *verify.MergedResult) {
 	}
 	fmt.Fprintln(t, strings.Join(append(cells, "in flight", "requests", "failed", ""), "\t")+"\t")
 	row := func(first []string, metrics []verify.Metric, last ...string) {
-		values := map[string]float64{}
-		for _, m := range metrics {
-			values[m.Unit] = m.Value
-		}
-		for _, c := range generatorColumns {
-			cell := none
-			if v, ok := values[c.unit]; ok {
-				cell = c.show(v)
-			}
-			first = append(first, cell)
-		}
+		first = append(first, metricCells(generatorColumns, metrics)...)
 		fmt.Fprintln(t, strings.Join(append(first, last...), "\t")+"\t")
 	}
 	verdict := func(valid bool) string {

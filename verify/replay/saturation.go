@@ -72,6 +72,11 @@ func cutLast(name string) (before, after string, found bool) {
 	return name[:i], name[i+1:], true
 }
 
+var probeColumns = []column{
+	{unit: verify.UnitGoodput, show: digits(3, "")}, {unit: verify.UnitTTFT50, show: digits(3, " s")}, {unit: verify.UnitTTFT95, show: digits(3, " s")},
+	{unit: verify.UnitE2E95, show: digits(3, " s")},
+}
+
 func probeRow(probe *verify.Result, s *verify.Saturation) []string {
 	plan, c := &probe.Plan, probe.Configuration
 	rate := plan.Load.Rate
@@ -96,18 +101,7 @@ func probeRow(probe *verify.Result, s *verify.Saturation) []string {
 	} else {
 		row = append(row, none)
 	}
-	for _, column := range []column{
-		{unit: verify.UnitGoodput, show: digits(3, "")}, {unit: verify.UnitTTFT50, show: digits(3, " s")}, {unit: verify.UnitTTFT95, show: digits(3, " s")},
-		{unit: verify.UnitE2E95, show: digits(3, " s")},
-	} {
-		cell := none
-		for _, m := range c.Metrics {
-			if m.Unit == column.unit {
-				cell = column.show(m.Value)
-			}
-		}
-		row = append(row, cell)
-	}
+	row = append(row, metricCells(probeColumns, c.Metrics)...)
 	verdict := "INVALID"
 	switch {
 	case !c.Valid:
