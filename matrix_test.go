@@ -55,16 +55,28 @@ func (l *ints) String() string {
 }
 
 func (l *ints) Set(value string) error {
-	list := ints{}
-	for part := range strings.SplitSeq(value, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(part))
+	return setList(l, value, func(part string, list ints) (int, error) {
+		n, err := strconv.Atoi(part)
 		if err != nil || n < 1 {
-			return fmt.Errorf("want whole numbers from 1 on, separated by commas")
+			return 0, fmt.Errorf("want whole numbers from 1 on, separated by commas")
 		}
 		if slices.Contains(list, n) {
-			return fmt.Errorf("%d stands twice", n)
+			return 0, fmt.Errorf("%d stands twice", n)
 		}
-		list = append(list, n)
+		return n, nil
+	})
+}
+
+// setList sets a flag whose value is a list with commas. item reads one part of
+// it, and is given those before.
+func setList[L ~[]T, T any](l *L, value string, item func(part string, list L) (T, error)) error {
+	list := L{}
+	for part := range strings.SplitSeq(value, ",") {
+		next, err := item(strings.TrimSpace(part), list)
+		if err != nil {
+			return err
+		}
+		list = append(list, next)
 	}
 	*l = list
 	return nil
@@ -162,20 +174,17 @@ type decimals []string
 func (l *decimals) String() string { return strings.Join(*l, ",") }
 
 func (l *decimals) Set(value string) error {
-	list := decimals{}
-	for part := range strings.SplitSeq(value, ",") {
-		v, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
+	return setList(l, value, func(part string, list decimals) (string, error) {
+		v, err := strconv.ParseFloat(part, 64)
 		if err != nil || !(v >= 1e-6 && v <= 1e6) {
-			return errors.New("want numbers of requests a second, 0.000001 to 1000000, separated by commas")
+			return "", errors.New("want numbers of requests a second, 0.000001 to 1000000, separated by commas")
 		}
 		text := strconv.FormatFloat(v, 'f', -1, 64)
 		if slices.Contains(list, text) {
-			return fmt.Errorf("%s stands twice", text)
+			return "", fmt.Errorf("%s stands twice", text)
 		}
-		list = append(list, text)
-	}
-	*l = list
-	return nil
+		return text, nil
+	})
 }
 
 // steps is a flag such as 0.5:30s,1:30s.
@@ -190,18 +199,15 @@ func (l *steps) String() string {
 }
 
 func (l *steps) Set(value string) error {
-	list := steps{}
-	for part := range strings.SplitSeq(value, ",") {
-		rate, length, found := strings.Cut(strings.TrimSpace(part), ":")
+	return setList(l, value, func(part string, _ steps) (verify.Step, error) {
+		rate, length, found := strings.Cut(part, ":")
 		var one decimals
 		d, err := time.ParseDuration(length)
 		if !found || err != nil || d <= 0 || one.Set(rate) != nil {
-			return errors.New("want RATE:DURATION, separated by commas, as in 0.5:30s,1:30s")
+			return verify.Step{}, errors.New("want RATE:DURATION, separated by commas, as in 0.5:30s,1:30s")
 		}
-		list = append(list, verify.Step{Rate: one[0], DurationNS: int64(d)})
-	}
-	*l = list
-	return nil
+		return verify.Step{Rate: one[0], DurationNS: int64(d)}, nil
+	})
 }
 
 // slo is a flag such as ttft=500ms,tpot=50ms,e2e=3s.
@@ -216,20 +222,17 @@ func (l *slo) String() string {
 }
 
 func (l *slo) Set(value string) error {
-	list := slo{}
-	for part := range strings.SplitSeq(value, ",") {
-		metric, most, found := strings.Cut(strings.TrimSpace(part), "=")
+	return setList(l, value, func(part string, list slo) (verify.Bound, error) {
+		metric, most, found := strings.Cut(part, "=")
 		d, err := time.ParseDuration(most)
 		if !found || err != nil || d <= 0 || !slices.Contains([]string{"ttft", "tpot", "e2e"}, metric) {
-			return errors.New("want ttft=500ms,tpot=50ms,e2e=3s, or some of them")
+			return verify.Bound{}, errors.New("want ttft=500ms,tpot=50ms,e2e=3s, or some of them")
 		}
 		if slices.ContainsFunc(list, func(b verify.Bound) bool { return b.Metric == metric }) {
-			return fmt.Errorf("%s stands twice", metric)
+			return verify.Bound{}, fmt.Errorf("%s stands twice", metric)
 		}
-		list = append(list, verify.Bound{Metric: metric, MostNS: int64(d)})
-	}
-	*l = list
-	return nil
+		return verify.Bound{Metric: metric, MostNS: int64(d)}, nil
+	})
 }
 
 // Of an open loop.

@@ -3,7 +3,6 @@ package sse
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -49,7 +48,7 @@ func (c *Client) probe(ctx context.Context, method, endpoint string, body any) (
 	}
 	transport := &http.Transport{
 		Proxy: c.Proxy, DialContext: c.dial, DisableKeepAlives: true, DisableCompression: true,
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: c.Insecure},
+		TLSClientConfig: c.tlsConfig(),
 	}
 	defer transport.CloseIdleConnections()
 	response, err := transport.RoundTrip(request)
