@@ -598,12 +598,12 @@ func checkFlags() error {
 	longest := 0
 	for _, n := range *inputAxis {
 		longest = max(longest, n)
-		if prompts, _ := ofLength(corpus, n); len(prompts) == 0 {
+		if prompts, _ := load.PromptsOf(corpus, n); len(prompts) == 0 {
 			errs = append(errs, fmt.Errorf("-input %d: the corpus has no prompt of %d tokens, only of 64 and 256", n, n))
 		}
 	}
 	for _, n := range *concAxis {
-		if prompts, _ := ofLength(corpus, (*inputAxis)[0]); len(prompts) > 0 && n > len(prompts) {
+		if prompts, _ := load.PromptsOf(corpus, (*inputAxis)[0]); len(prompts) > 0 && n > len(prompts) {
 			errs = append(errs, fmt.Errorf("-conc %d: a pass has %d prompts, so at most that many clients have one", n, len(prompts)))
 		}
 	}
@@ -737,20 +737,6 @@ func readCorpus() (*verify.Corpus, error) {
 		return nil, fmt.Errorf("corpus: %w", err)
 	}
 	return verify.ReadCorpus(corpusName, data)
-}
-
-// ofLength returns the ids of the corpus's prompts of one length.
-func ofLength(corpus *verify.Corpus, input int) (prompts, warmups []string) {
-	for _, p := range corpus.Prompts {
-		switch {
-		case p.Input != input:
-		case p.Warmup:
-			warmups = append(warmups, p.ID)
-		default:
-			prompts = append(prompts, p.ID)
-		}
-	}
-	return prompts, warmups
 }
 
 // session is the run of one test process: its evidence, and its one server at
@@ -988,7 +974,7 @@ func (s *session) expect() (lines int, d time.Duration) {
 	}
 	for _, c := range list {
 		each := takes(c.threads, c.input, *outputTokens)
-		prompts, warmups := ofLength(s.corpus, c.input)
+		prompts, warmups := load.PromptsOf(s.corpus, c.input)
 		d += time.Duration(len(warmups)) * each
 		pass := time.Duration(len(prompts)) * each
 		if due, err := c.load.Schedule(); err == nil { // of an open loop
@@ -1006,7 +992,7 @@ func (s *session) expect() (lines int, d time.Duration) {
 	}
 	for _, c := range searches() {
 		each := takes(c.threads, c.input, *outputTokens)
-		_, warmups := ofLength(s.corpus, c.input)
+		_, warmups := load.PromptsOf(s.corpus, c.input)
 		pass := time.Duration(c.load.Requests) * each // at the rate that is searched for
 		if most := time.Duration(c.load.DurationNS); most > 0 && (pass == 0 || pass > most) {
 			pass = most
@@ -1022,11 +1008,9 @@ func (s *session) expect() (lines int, d time.Duration) {
 // the flag for tests alone.
 func failFast() bool { return flag.Lookup("test.failfast").Value.String() == "true" }
 
-// passes returns the passes of a -benchtime like 3x, or 1: how many fit into a
-// time isn't known.
+// passes returns the passes of -benchtime, 1 if it is a time.
 func passes() int {
-	times, found := strings.CutSuffix(flag.Lookup("test.benchtime").Value.String(), "x")
-	if n, err := strconv.Atoi(times); found && err == nil && n > 0 {
+	if n, known := load.CountedPasses(); known {
 		return n
 	}
 	return 1
@@ -1188,7 +1172,7 @@ func (s *session) cell(b *testing.B, c configuration) load.Cell {
 		if err := s.serve(c.threads); err != nil {
 			s.Unmeasured(b, err)
 		}
-		cell.Prompts, cell.Warmups = ofLength(s.corpus, c.input)
+		cell.Prompts, cell.Warmups = load.PromptsOf(s.corpus, c.input)
 	}
 	return cell
 }
@@ -1878,7 +1862,7 @@ func TestCorpus(t *testing.T) {
 		first[p.IDs[0]] = p.ID
 	}
 	for _, input := range []int{64, 256} {
-		prompts, warmups := ofLength(corpus, input)
+		prompts, warmups := load.PromptsOf(corpus, input)
 		if len(prompts) != 6 || len(warmups) != 1 {
 			t.Errorf("input %d: %d prompts and %d warmups, want 6 and 1", input, len(prompts), len(warmups))
 		}

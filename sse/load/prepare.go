@@ -47,22 +47,12 @@ func (r *Run) prepare(ctx context.Context, plan *verify.Plan, cell Cell) (passes
 	if plan.Load.Arrival == verify.ArrivalTrace {
 		input = leastInput(plan.Load.Trace)
 	} else {
-		prompts, warmups = nil, nil
-		for i := range r.corpus.Prompts {
-			p := &r.corpus.Prompts[i]
-			switch {
-			case p.Input != input:
-			case p.Warmup:
-				warmups = append(warmups, p.ID)
-			default:
-				prompts = append(prompts, p.ID)
-			}
-		}
+		prompts, warmups = PromptsOf(r.corpus, input)
 	}
 	if len(prompts) == 0 {
 		return nil, fmt.Errorf("load: no prompt of %d tokens: the run was opened for others (Options.Inputs), or the file of prompts has none", input)
 	}
-	count, known := countedPasses()
+	count, known := CountedPasses()
 	if plan.Probe > 0 {
 		count, known = 1, true
 	}
@@ -153,8 +143,23 @@ func (r *Run) fresh(plan *verify.Plan, input, requests, count int, prompts, warm
 	}, err
 }
 
-// countedPasses returns the passes of a -benchtime like 3x.
-func countedPasses() (n int, known bool) {
+// PromptsOf returns the ids of the prompts of one length, and of the warmups.
+func PromptsOf(corpus *verify.Corpus, input int) (prompts, warmups []string) {
+	for i := range corpus.Prompts {
+		switch p := &corpus.Prompts[i]; {
+		case p.Input != input:
+		case p.Warmup:
+			warmups = append(warmups, p.ID)
+		default:
+			prompts = append(prompts, p.ID)
+		}
+	}
+	return prompts, warmups
+}
+
+// CountedPasses returns the passes of a -benchtime like 3x. How many fit into a
+// time isn't known.
+func CountedPasses() (n int, known bool) {
 	f := flag.Lookup("test.benchtime")
 	if f == nil {
 		return 0, false
